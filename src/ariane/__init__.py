@@ -1,0 +1,1 @@
+"""RocketMQ, whole, in Python."""

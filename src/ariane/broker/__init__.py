@@ -1,0 +1,1 @@
+"""The broker: topics, groups, sends, pulls."""

@@ -1,0 +1,1 @@
+"""The Python client: producer and consumers on asyncio, with a blocking twin."""

@@ -1,0 +1,209 @@
+"""Settings of broker, store and name server, under RocketMQ's own keys.
+
+A configuration file is Java properties text. Keys we do not know are reported with the nearest one
+we do; values that do not fit are refused with the key and the reason. Sizes are bytes, and times are
+in the unit their name ends with.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec import field
+
+from ariane.errors import ConfigError
+
+MIB: Final = 1 << 20
+
+
+class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and how messages rest on disk."""
+
+    root: str = field(name="storePathRootDir", default="store")
+    segment_bytes: int = field(name="mappedFileSizeCommitLog", default=1 << 30)
+    queue_file_bytes: int = field(name="mappedFileSizeConsumeQueue", default=300_000 * 20)
+    index_slot_count: int = field(name="maxHashSlotNum", default=5_000_000)
+    index_entry_count: int = field(name="maxIndexNum", default=20_000_000)
+    flush_mode: str = field(name="flushDiskType", default="ASYNC_FLUSH")
+    flush_interval_ms: int = field(
+        name="flushIntervalCommitLog", default=500
+    )  # loss window if power fails
+    sync_flush_timeout_ms: int = field(name="syncFlushTimeout", default=5_000)
+    checkpoint_interval_ms: int = field(name="flushConsumeQueueThoroughInterval", default=10_000)
+    staging_enabled: bool = field(name="transientStorePoolEnable", default=False)
+    staging_commit_interval_ms: int = field(name="commitIntervalCommitLog", default=200)
+    message_bytes_max: int = field(name="maxMessageSize", default=4 * MIB)
+    retention_hours: int = field(name="fileReservedTime", default=72)
+    delete_hours: str = field(name="deleteWhen", default="04")  # local hours, ";" between them
+    clean_interval_ms: int = field(name="cleanResourceInterval", default=10_000)
+    delete_batch_max: int = field(name="deleteFileBatchMax", default=10)
+    disk_used_max_percent: int = field(name="diskMaxUsedSpaceRatio", default=75)
+    disk_force_ratio: float = field(name="diskSpaceCleanForciblyRatio", default=0.85)
+    disk_stop_ratio: float = field(name="diskSpaceWarningLevelRatio", default=0.90)
+    force_clean_enabled: bool = field(name="cleanFileForciblyEnable", default=True)
+    check_crc_on_recover: bool = field(name="checkCRCOnRecover", default=True)
+    index_enabled: bool = field(name="messageIndexEnable", default=True)
+    query_count_max: int = field(name="maxMsgsNumBatch", default=64)
+    transfer_count_memory_max: int = field(name="maxTransferCountOnMessageInMemory", default=32)
+    transfer_bytes_memory_max: int = field(
+        name="maxTransferBytesOnMessageInMemory", default=256 * 1024
+    )
+    transfer_count_disk_max: int = field(name="maxTransferCountOnMessageInDisk", default=8)
+    transfer_bytes_disk_max: int = field(name="maxTransferBytesOnMessageInDisk", default=64 * 1024)
+    memory_ratio_percent: int = field(name="accessMessageInMemoryMaxRatio", default=40)
+    filter_scan_bytes_max: int = field(name="maxFilterMessageSize", default=16_000)
+    page_cache_busy_ms: int = field(name="osPageCacheBusyTimeOutMills", default=1_000)
+    delay_levels: str = field(
+        name="messageDelayLevel",
+        default="1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+    )
+
+    @property
+    def is_sync_flush(self) -> bool:
+        """Whether an acknowledgement waits for the disk."""
+        return self.flush_mode == "SYNC_FLUSH"
+
+
+class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Who the broker is, where it listens, what it allows."""
+
+    cluster: str = field(name="brokerClusterName", default="DefaultCluster")
+    name: str = field(name="brokerName", default="broker-a")
+    broker_id: int = field(name="brokerId", default=0)
+    role: str = field(name="brokerRole", default="ASYNC_MASTER")
+    advertised_host: str = field(name="brokerIP1", default="")
+    bind_host: str = field(name="bindAddress", default="127.0.0.1")
+    port: int = field(name="listenPort", default=10911)
+    name_servers: str = field(name="namesrvAddr", default="")  # "host:port;host:port"
+    permission: int = field(name="brokerPermission", default=6)
+    region: str = field(name="regionId", default="DefaultRegion")
+    trace_on: bool = field(name="traceOn", default=True)
+    auto_create_topics: bool = field(name="autoCreateTopicEnable", default=True)
+    auto_create_groups: bool = field(name="autoCreateSubscriptionGroup", default=True)
+    default_queue_count: int = field(name="defaultTopicQueueNums", default=8)
+    register_interval_ms: int = field(name="registerNameServerPeriod", default=30_000)
+    register_timeout_ms: int = field(name="registerBrokerTimeoutMills", default=24_000)
+    offset_persist_interval_ms: int = field(name="flushConsumerOffsetInterval", default=5_000)
+    long_polling: bool = field(name="longPollingEnable", default=True)
+    short_polling_ms: int = field(name="shortPollingTimeMills", default=1_000)
+    send_wait_max_ms: int = field(name="waitTimeMillsInSendQueue", default=200)
+    pull_wait_max_ms: int = field(name="waitTimeMillsInPullQueue", default=5_000)
+    fast_failure: bool = field(name="brokerFastFailureEnable", default=True)
+    trace_topic_enabled: bool = field(name="traceTopicEnable", default=False)
+    vip_port: bool = field(name="vipChannelEnable", default=True)
+    property_filter: bool = field(name="enablePropertyFilter", default=False)
+    notify_consumer_changes: bool = field(name="notifyConsumerIdsChangedEnable", default=True)
+    reject_transactions: bool = field(name="rejectTransactionMessage", default=False)
+    delete_topic_with_registration: bool = field(
+        name="deleteTopicWithBrokerRegistration", default=False
+    )
+
+
+class NameServerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a name server listens and what it remembers."""
+
+    bind_host: str = field(name="bindAddress", default="127.0.0.1")
+    port: int = field(name="listenPort", default=9876)
+    kv_path: str = field(name="kvConfigPath", default="kvConfig.json")
+    scan_interval_ms: int = field(name="scanNotActiveBrokerInterval", default=10_000)
+    broker_expiry_ms: int = field(name="brokerChannelExpiredTime", default=120_000)
+    order_topics: bool = field(name="orderMessageEnable", default=False)
+    return_order_topics: bool = field(name="returnOrderTopicConfigToBroker", default=True)
+    cluster_test: bool = field(name="clusterTest", default=False)
+    topic_list_enabled: bool = field(name="enableAllTopicList", default=True)
+    delete_topic_with_registration: bool = field(
+        name="deleteTopicWithBrokerRegistration", default=False
+    )
+
+
+C = TypeVar("C", bound=msgspec.Struct)
+
+
+def keys_of(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
+    """The wire keys of a configuration struct and the field behind each."""
+    return {info.encode_name: info for info in msgspec.structs.fields(kind)}
+
+
+def config_of(kind: type[C], properties: Mapping[str, str]) -> C:
+    """Build one configuration from properties, ignoring the keys it does not have."""
+    known = keys_of(kind)
+    values = {key: _unquoted(value) for key, value in properties.items() if key in known}
+    try:
+        return msgspec.convert(values, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{_named(str(error), values)}; see docs/reference/config.md") from error
+
+
+def properties_of(config: msgspec.Struct) -> dict[str, str]:
+    """The configuration as RocketMQ's text properties, the way GET_BROKER_CONFIG shows it."""
+    return {
+        key: _text(getattr(config, info.name))
+        for key, info in sorted(keys_of(type(config)).items())
+    }
+
+
+def changed(config: C, properties: Mapping[str, str]) -> C:
+    """The configuration with some keys set anew."""
+    return config_of(type(config), properties_of(config) | dict(properties))
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Read Java properties text: `key=value` lines, `#` and `!` comments, `\\` continuations."""
+    found: dict[str, str] = {}
+    logical = ""
+    for raw in text.splitlines():
+        line = raw.lstrip()
+        if not logical and (not line or line[0] in "#!"):
+            continue
+        logical += line
+        if (len(logical) - len(logical.rstrip("\\"))) % 2:
+            logical = logical[:-1]
+            continue
+        key, _, value = _SEPARATOR.sub("\0", logical, count=1).partition("\0")
+        found[_unescaped(key)] = _unescaped(value).rstrip()
+        logical = ""
+    if logical:
+        key, _, value = _SEPARATOR.sub("\0", logical, count=1).partition("\0")
+        found[_unescaped(key)] = _unescaped(value).rstrip()
+    return found
+
+
+def unknown_key_warnings(keys: Iterable[str], kinds: Iterable[type[msgspec.Struct]]) -> list[str]:
+    """One line per key that no configuration has, with the nearest that one does."""
+    known = sorted({key for kind in kinds for key in keys_of(kind)})
+    lines = []
+    for key in sorted(set(keys) - set(known)):
+        near = difflib.get_close_matches(key, known, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        lines.append(f"unknown setting {key} is ignored{hint}")
+    return lines
+
+
+_SEPARATOR: Final = re.compile(r"\s*[=:]\s*|\s+")
+_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
+
+
+def _unescaped(text: str) -> str:
+    text = re.sub(r"\\u([0-9a-fA-F]{4})", lambda m: chr(int(m[1], 16)), text)
+    return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[1]), text)
+
+
+def _unquoted(value: str) -> str:
+    return value.strip()
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _named(error: str, values: Mapping[str, str]) -> str:
+    """Turn msgspec's path (`$.listenPort`) into the key and the value that was found."""
+    found = re.search(r"`\$\.(\w+)`", error)
+    if found is None:
+        return error
+    reason = error.split(" - at ", maxsplit=1)[0]
+    return f"setting {found[1]}={values.get(found[1], '')!r} cannot be used: {reason}"

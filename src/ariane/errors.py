@@ -1,0 +1,128 @@
+"""Every error Ariane raises, in one tree.
+
+ArianeError
+├── ProtocolError        bytes that are not what the protocol says
+│   ├── FrameError       lengths that lie; the connection is closed
+│   └── BadHeader        a header field missing or unreadable
+├── StoreError           the disk or its files
+│   ├── CorruptRecord
+│   ├── CorruptFile
+│   ├── DiskFull
+│   ├── StoreLocked
+│   ├── StoreReadOnly
+│   └── UnsupportedStore
+├── RequestRejected      the broker or name server says no, with a response code
+├── ClientError          what a caller of the client meets
+│   ├── RequestTimeout
+│   ├── ConnectionLost
+│   ├── RouteNotFound
+│   └── RequestFailed    the answer was an error; carries the peer's code
+└── ConfigError
+
+A message says what was found, what was expected, and what to do.
+"""
+
+from __future__ import annotations
+
+from ariane.codes import ResponseCode
+
+
+class ArianeError(Exception):
+    """Root of everything Ariane raises on purpose."""
+
+
+class ProtocolError(ArianeError):
+    """The peer sent bytes that the protocol does not allow."""
+
+
+class FrameError(ProtocolError):
+    """A frame whose lengths cannot be true; nothing after it can be trusted."""
+
+
+class BadHeader(ProtocolError):
+    """A frame header that cannot be read, or lacks a field it needs."""
+
+
+class StoreError(ArianeError):
+    """The disk, or a file on it, is not as it must be."""
+
+
+class CorruptRecord(StoreError):
+    """A commit-log record that fails its checks."""
+
+
+class CorruptFile(StoreError):
+    """A store or configuration file that cannot be read and has no usable backup."""
+
+
+class DiskFull(StoreError):
+    """No room on the disk; writes are refused until there is."""
+
+
+class StoreLocked(StoreError):
+    """Another process holds the store directory."""
+
+
+class StoreReadOnly(StoreError):
+    """The store refuses writes; the message says why."""
+
+
+class UnsupportedStore(StoreError):
+    """A store directory in a layout this version does not read."""
+
+
+class RequestRejected(ArianeError):
+    """A request answered with an error code instead of its result."""
+
+    code: ResponseCode = ResponseCode.SYSTEM_ERROR
+    retriable = False
+
+    def __init__(self, message: str, code: ResponseCode | None = None) -> None:
+        super().__init__(message)
+        if code is not None:
+            self.code = code
+
+
+class TopicNotFound(RequestRejected):
+    """The topic does not exist here."""
+
+    code = ResponseCode.TOPIC_NOT_EXIST
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"topic {topic!r} does not exist; create it, or set autoCreateTopicEnable=true"
+        )
+        self.topic = topic
+
+
+class ClientError(ArianeError):
+    """A client call that did not succeed."""
+
+
+class RequestTimeout(ClientError):
+    """No answer within the time allowed; the request may or may not have been carried out."""
+
+
+class ConnectionLost(ClientError):
+    """The connection could not be made, or broke before the answer came."""
+
+
+class RouteNotFound(ClientError):
+    """No broker is known to serve the topic."""
+
+
+class RequestFailed(ClientError):
+    """The peer answered with an error code."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        try:
+            name = ResponseCode(code).name
+        except ValueError:
+            name = "UNKNOWN"
+        super().__init__(f"{name} ({code}): {remark}" if remark else f"{name} ({code})")
+        self.code = code
+        self.remark = remark
+
+
+class ConfigError(ArianeError):
+    """A setting that cannot be used; the message names the key and what it takes."""

@@ -1,0 +1,1 @@
+"""Messages on disk, in RocketMQ's own files; no event loop, no sockets."""
