@@ -1,0 +1,48 @@
+"""Everything the handlers share, in one value.
+
+There is one writer and one loop, so nothing here is locked: a handler that has not returned sees a
+steady world.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random  # noqa: TID251 - the type; the instance is injected
+from typing import TYPE_CHECKING
+
+from ariane.clock import Clock, Timers
+from ariane.config import BrokerConfig, StoreConfig
+from ariane.protocol.message import UniqueKeys
+
+if TYPE_CHECKING:
+    from ariane.broker.clients import ClientRegistry
+    from ariane.broker.flow_control import FlowControl
+    from ariane.broker.locks import QueueLocks
+    from ariane.broker.long_polling import LongPolling
+    from ariane.broker.stats import Stats
+    from ariane.broker.tables import GroupTable, OffsetTable, TopicTable
+    from ariane.broker.unflushed import Unflushed
+    from ariane.store.store import Store
+
+
+@dataclass(slots=True)
+class BrokerState:
+    """The broker's tables, its store, and what is waiting; `config` is replaced when it changes."""
+
+    config: BrokerConfig
+    store_config: StoreConfig
+    clock: Clock
+    timers: Timers
+    random: Random
+    store: Store
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    clients: ClientRegistry
+    locks: QueueLocks
+    stats: Stats
+    flow: FlowControl
+    held: LongPolling
+    unflushed: Unflushed
+    unique_keys: UniqueKeys
+    store_host: tuple[str, int]  # what message ids point at
