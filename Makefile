@@ -1,0 +1,115 @@
+# Ariane's commands. Each target sets up what it needs by itself, from a bare clone; repeated calls are quick.
+#
+#   make setup    a virtual environment in .venv, everything installed, the kernel compiled
+#   make run      a name server and a broker with data in ./.ariane; Ctrl-C stops them
+#   make check    format, lint, types, imports, quick tests; under two minutes
+#   make test     check, then every other test, with real Java and Go clients; under twenty minutes
+#   make bench    side by side with Apache RocketMQ (BENCH="--quick --only send-128")
+#   make soak     load, kills and restarts for SOAK_MINUTES (60)
+#   make kernel   compile the kernel again
+#   make lock     resolve requirements.lock anew from pyproject.toml
+#   make clean    remove everything that was built or fetched, but no data
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+BIN := .venv/bin
+STAMPS := .venv/.stamps
+KERNEL := $(wildcard src/ariane/kernel/*.pyx src/ariane/kernel/*.pxd src/ariane/kernel/*.h src/ariane/kernel/*.c.in)
+APACHE := .cache/apache
+JAVA_CLASSES := tests/interop/java/target
+GO_CLIENT := tests/interop/go/target/interop
+LOAD := benchmarks/bin
+SOAK_MINUTES ?= 60
+BENCH ?=
+
+help:
+	@sed -n '3,/^$$/s/^# *//p' Makefile
+
+# --- set-up -------------------------------------------------------------------------------------------------------
+
+setup: $(STAMPS)/installed
+
+$(STAMPS)/locked: requirements.lock scripts/need
+	@scripts/need python compiler
+	@echo "setup: packages of requirements.lock into .venv"
+	@test -x $(BIN)/python || "$$(scripts/need --which python)" -m venv .venv
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/installed: $(STAMPS)/locked pyproject.toml setup.py $(KERNEL)
+	@scripts/need compiler
+	@echo "setup: compiling the kernel"
+	@$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
+	@touch $@
+
+kernel:
+	@rm -f $(STAMPS)/installed
+	@$(MAKE) --no-print-directory setup
+
+lock:
+	@scripts/need python
+	@test -d .venv/lock || "$$(scripts/need --which python)" -m venv .venv/lock
+	@.venv/lock/bin/python -m pip install --quiet pip-tools
+	@.venv/lock/bin/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --extra dev \
+	    --no-header --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
+	    --output-file requirements.lock pyproject.toml
+	@sed -i '1i # What `make setup` installs, with hashes. Written by `make lock`; never edited.' requirements.lock
+
+# --- run, check, test ---------------------------------------------------------------------------------------------
+
+run: setup
+	@exec $(BIN)/ariane up --data .ariane
+
+check: setup
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -m quick
+
+test: check clients
+	$(BIN)/pytest -m "not quick"
+
+soak: setup
+	@$(BIN)/python tests/end_to_end/soak.py --minutes $(SOAK_MINUTES)
+
+# --- peers: Apache RocketMQ and its clients -----------------------------------------------------------------------
+
+clients: $(JAVA_CLASSES)/.compiled $(GO_CLIENT)
+
+$(APACHE)/.fetched: scripts/apache-rocketmq.xml
+	@scripts/need java maven
+	@echo "setup: Apache RocketMQ's published jars into $(APACHE) (some minutes the first time)"
+	@mvn --quiet --batch-mode -f $< dependency:copy-dependencies \
+	    -DoutputDirectory="$(CURDIR)/$(APACHE)/lib" -DincludeScope=runtime
+	@touch $@
+
+$(JAVA_CLASSES)/.compiled: $(APACHE)/.fetched $(wildcard tests/interop/java/*.java)
+	@scripts/need java
+	@mkdir -p $(JAVA_CLASSES)
+	@javac -nowarn -d $(JAVA_CLASSES) -cp "$(APACHE)/lib/*" tests/interop/java/*.java
+	@touch $@
+
+$(GO_CLIENT): $(wildcard tests/interop/go/*.go) tests/interop/go/go.mod tests/interop/go/go.sum
+	@scripts/need go
+	@mkdir -p $(@D)
+	@cd tests/interop/go && go build -o target/interop .
+
+# --- benchmarks ---------------------------------------------------------------------------------------------------
+
+bench: setup $(LOAD)/rmqload $(LOAD)/nullserver $(APACHE)/.fetched
+	@$(BIN)/python benchmarks/run.py $(BENCH)
+
+$(LOAD)/%: benchmarks/load/%.c
+	@scripts/need compiler
+	@mkdir -p $(@D)
+	@$(CC) -O2 -std=gnu11 -Wall -Wextra -o $@ $<
+
+clean:
+	rm -rf .venv .cache build $(JAVA_CLASSES) $(dir $(GO_CLIENT)) $(LOAD) src/*.egg-info
+	rm -f src/ariane/kernel/*.so src/ariane/kernel/*.c src/ariane/kernel/*.html
+	rm -rf .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+
+.PHONY: help setup kernel lock run check test soak clients bench clean
