@@ -16,7 +16,8 @@ ArianeError
 │   ├── RequestTimeout
 │   ├── ConnectionLost
 │   ├── RouteNotFound
-│   └── RequestFailed    the answer was an error; carries the peer's code
+│   ├── RequestFailed    the answer was an error; carries the peer's code
+│   └── InvalidMessage   refused before it was sent
 └── ConfigError
 
 A message says what was found, what was expected, and what to do.
@@ -122,6 +123,10 @@ class RequestFailed(ClientError):
         super().__init__(f"{name} ({code}): {remark}" if remark else f"{name} ({code})")
         self.code = code
         self.remark = remark
+
+
+class InvalidMessage(ClientError):
+    """A message that no broker would take; nothing was sent."""
 
 
 class ConfigError(ArianeError):
