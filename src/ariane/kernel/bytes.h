@@ -1,0 +1,29 @@
+/* Big-endian words at any address, as everything RocketMQ writes is laid out. */
+#ifndef ARIANE_BYTES_H
+#define ARIANE_BYTES_H
+
+#include <stdint.h>
+#include <string.h>
+
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#define BE16(v) (v)
+#define BE32(v) (v)
+#define BE64(v) (v)
+#else
+#define BE16(v) __builtin_bswap16(v)
+#define BE32(v) __builtin_bswap32(v)
+#define BE64(v) __builtin_bswap64(v)
+#endif
+
+static inline uint16_t load16(const uint8_t *p) { uint16_t v; memcpy(&v, p, 2); return BE16(v); }
+static inline uint32_t load32(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); return BE32(v); }
+static inline uint64_t load64(const uint8_t *p) { uint64_t v; memcpy(&v, p, 8); return BE64(v); }
+static inline void save16(uint8_t *p, uint16_t v) { v = BE16(v); memcpy(p, &v, 2); }
+static inline void save32(uint8_t *p, uint32_t v) { v = BE32(v); memcpy(p, &v, 4); }
+static inline void save64(uint8_t *p, uint64_t v) { v = BE64(v); memcpy(p, &v, 8); }
+
+/* Everything written so far is in memory before anything written later: a killed process leaves
+   a record either whole or without its size. */
+static inline void publish(void) { __atomic_thread_fence(__ATOMIC_RELEASE); }
+
+#endif

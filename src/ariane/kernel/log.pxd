@@ -1,0 +1,134 @@
+"""The mapped store as the kernel sees it: segments, queue files and index files by pointer."""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+cdef extern from "bytes.h" nogil:
+    uint16_t load16(const uint8_t* p)
+    uint32_t load32(const uint8_t* p)
+    uint64_t load64(const uint8_t* p)
+    void save16(uint8_t* p, uint16_t value)
+    void save32(uint8_t* p, uint32_t value)
+    void save64(uint8_t* p, uint64_t value)
+    void publish()
+
+cdef enum:
+    QUEUE_ENTRY_BYTES = 20
+    BLANK_BYTES = 8
+    RECORD_BYTES_MIN = 91
+    MESSAGES_PER_READ_MAX = 1024
+
+# What `place` answers when it has written nothing, and why.
+cdef enum Refusal:
+    NEEDS_SEGMENT = -1
+    NEEDS_QUEUE_ROOM = -2
+    NEEDS_INDEX_ROOM = -3
+    TOO_LARGE = -4
+
+cdef struct Text:
+    const uint8_t* at
+    Py_ssize_t size
+
+# What the kernel wants to know of a properties text, found in one pass.
+cdef struct Properties:
+    Text tags
+    Text keys
+    Text unique_key
+    Text delay
+    bint waits            # WAIT is absent or not "false"
+    bint is_special       # holds a key that only the Python handler may act on
+    bint ends_open        # the last pair lacks its closing 0x02
+
+# A record before the log gives it its place.
+cdef struct Draft:
+    Text body
+    Text properties
+    Text suffix           # more properties, written right after
+    Text born_host        # 4 or 16 address bytes and a port
+    Text keys
+    Text unique_key
+    int64_t tags_code
+    int64_t born_ms
+    int64_t prepared_offset
+    int32_t queue_id
+    int32_t flag
+    int32_t system_flag
+    int32_t reconsume_times
+
+# Where a pull may stop.
+cdef struct ReadLimits:
+    int32_t count_max
+    int64_t bytes_max
+    int32_t memory_count_max
+    int64_t memory_bytes_max
+    int32_t disk_count_max
+    int64_t disk_bytes_max
+    int64_t memory_window
+    int64_t scan_count_max
+
+cdef struct ReadResult:
+    int32_t count
+    int32_t scanned
+    int64_t bytes
+    int64_t next_offset
+
+cdef class Maps:
+    cdef list buffers
+    cdef uint8_t** pointers
+    cdef Py_ssize_t count
+    cdef Py_ssize_t capacity
+    cdef readonly int64_t file_bytes
+    cdef readonly int64_t first_position
+    cdef uint8_t* at(self, int64_t position) noexcept nogil
+
+cdef class Log(Maps):
+    cdef public int64_t end
+    cdef public int64_t visible
+    cdef public int64_t last_store_ms
+    cdef public int64_t record_bytes_max
+    cdef readonly int64_t appended_count
+    cdef uint8_t[20] store_host
+    cdef int store_host_size
+    cdef int64_t[64] delays_ms
+    cdef int delay_count
+    cdef uint8_t* staging
+    cdef object staging_buffer
+
+cdef class Queue(Maps):
+    cdef readonly bytes topic
+    cdef readonly int32_t queue_id
+    cdef public int64_t end
+    cdef public int64_t min_offset
+    cdef public int64_t reserved_end
+    cdef public int64_t appended_bytes
+    cdef public int64_t appended_count
+    cdef public bint is_waiting
+    cdef public object owner
+    cdef int32_t index_prefix_hash
+    cdef bint is_schedule
+
+cdef class Index:
+    cdef object buffer
+    cdef uint8_t* base
+    cdef readonly int64_t slot_count
+    cdef readonly int64_t entry_count
+    cdef public int64_t reserved_end
+    cdef int64_t next_entry
+    cdef int64_t used_slots
+    cdef void rebuild(self, int64_t end_entry) noexcept nogil
+    cdef int64_t room(self) noexcept nogil
+    cdef void put(self, int32_t hash, int64_t log_offset, int64_t store_ms) noexcept nogil
+
+cdef class Tags:
+    cdef int64_t* codes
+    cdef Py_ssize_t count
+    cdef bint match(self, int64_t code) noexcept nogil
+
+cdef void find_properties(Text text, Properties* found) noexcept nogil
+cdef int64_t tags_code_of(Log log, Queue queue, Properties* found, int64_t store_ms) noexcept nogil
+cdef int64_t record_size(Log log, Queue queue, Draft* draft) noexcept nogil
+cdef int key_count(Draft* draft) noexcept nogil
+cdef int64_t next_store_ms(Log log, int64_t now_ms) noexcept nogil
+cdef int64_t place(Log log, Queue queue, Index index, Draft* draft, int64_t store_ms) noexcept nogil
+cdef void read_entries(Log log, Queue queue, int64_t first, Tags tags, const ReadLimits* limits,
+                       Text* slices, ReadResult* result) noexcept nogil
+cdef int64_t visible_end(Log log, Queue queue) noexcept nogil

@@ -1,0 +1,1074 @@
+"""Commit log, consume queues and index files, written and read through their maps.
+
+One call to `place` writes a record, its queue entry and its index entries; nothing else does. The
+size of a record and the size of a queue entry are written last, so that a killed process leaves
+either a whole one or none. Nothing here opens, grows or removes a file: when room is missing the
+caller is told which (`Refusal`) and nothing has been written. Formats: docs/formats/.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy, memset
+
+from ariane.kernel.hashing cimport body_crc, java_hash_from
+
+# Records (docs/formats/record.md). Positions up to the born host are fixed; an IPv6 host moves the rest.
+cdef enum:
+    SIZE_AT = 0
+    MAGIC_AT = 4
+    CRC_AT = 8
+    QUEUE_ID_AT = 12
+    FLAG_AT = 16
+    QUEUE_OFFSET_AT = 20
+    LOG_OFFSET_AT = 28
+    SYSTEM_FLAG_AT = 36
+    BORN_MS_AT = 40
+    BORN_HOST_AT = 48
+
+cdef enum:
+    BORN_HOST_IPV6 = 0x10
+    STORE_HOST_IPV6 = 0x20
+    TRANSACTION_BITS = 0xC
+    TRANSACTION_PREPARED = 0x4
+    TRANSACTION_ROLLBACK = 0xC
+
+cdef uint32_t MAGIC_V1 = 0xDAA320A7
+cdef uint32_t MAGIC_V2 = 0xDAA320AB
+cdef uint32_t MAGIC_BLANK = 0xCBD43194
+cdef int32_t PADDING_SIZE = 0x7FFFFFFF
+
+# Index files (docs/formats/index.md).
+cdef enum:
+    INDEX_HEADER_BYTES = 40
+    INDEX_SLOT_BYTES = 4
+    INDEX_ENTRY_BYTES = 20
+
+cdef enum:
+    TOPIC_BYTES_V1_MAX = 127
+    TOPIC_BYTES_MAX = 255
+    PROPERTIES_BYTES_MAX = 32767
+    SECTOR_BYTES = 512
+
+SEGMENT_NEEDED = NEEDS_SEGMENT
+QUEUE_ROOM_NEEDED = NEEDS_QUEUE_ROOM
+INDEX_ROOM_NEEDED = NEEDS_INDEX_ROOM
+RECORD_TOO_LARGE = TOO_LARGE
+
+
+cdef class Maps:
+    """Equal-sized mapped files in a row, addressed by one position that runs through all of them."""
+
+    def __cinit__(self, *arguments, **keywords):
+        self.buffers = []
+        self.pointers = NULL
+        self.count = self.capacity = 0
+        self.first_position = 0
+
+    def __dealloc__(self):
+        PyMem_Free(self.pointers)
+
+    def add(self, int64_t position, buffer) -> None:
+        """Take the next file, which begins at `position`; a first file may begin anywhere."""
+        if self.count and position != self.first_position + self.count * self.file_bytes:
+            raise ValueError(f"file at {position} does not follow the ones before it")
+        cdef Py_buffer view
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        cdef Py_ssize_t size = view.len
+        cdef uint8_t* base = <uint8_t*> view.buf
+        PyBuffer_Release(&view)
+        if size != self.file_bytes:
+            raise ValueError(f"file at {position} has {size} bytes, not {self.file_bytes}")
+        if self.count == self.capacity:
+            self.capacity = self.capacity * 2 if self.capacity else 2
+            self.pointers = <uint8_t**> PyMem_Realloc(self.pointers, self.capacity * sizeof(uint8_t*))
+            if self.pointers == NULL:
+                raise MemoryError
+        if self.count == 0:
+            self.first_position = position
+        self.pointers[self.count] = base
+        self.count += 1
+        self.buffers.append(memoryview(buffer))  # an exported view: the owner cannot unmap it under us
+
+    def drop_first(self) -> None:
+        """Forget the oldest file."""
+        if self.count == 0:
+            raise IndexError("no file to drop")
+        cdef Py_ssize_t i
+        for i in range(1, self.count):
+            self.pointers[i - 1] = self.pointers[i]
+        self.count -= 1
+        self.first_position += self.file_bytes
+        self.buffers.pop(0).release()
+
+    def drop_last(self) -> None:
+        """Forget the newest file."""
+        if self.count == 0:
+            raise IndexError("no file to drop")
+        self.count -= 1
+        self.buffers.pop().release()
+
+    @property
+    def file_count(self) -> int:
+        """How many files are mapped."""
+        return self.count
+
+    @property
+    def end_position(self) -> int:
+        """The position just past the newest file."""
+        return self.first_position + self.count * self.file_bytes
+
+    cdef uint8_t* at(self, int64_t position) noexcept nogil:
+        """The byte at a position, or NULL when no mapped file holds it."""
+        cdef int64_t relative = position - self.first_position
+        if relative < 0 or relative >= self.count * self.file_bytes:
+            return NULL
+        return self.pointers[relative // self.file_bytes] + relative % self.file_bytes
+
+
+cdef class Log(Maps):
+    """The commit log: where it ends, how far consumers may see, and the hosts and delays records carry."""
+
+    def __init__(self, int64_t segment_bytes, bytes store_host, *, delays_ms=(), int64_t record_bytes_max=0):
+        if len(store_host) not in (8, 20):
+            raise ValueError("a store host is 4 or 16 address bytes and a 4-byte port")
+        self.file_bytes = segment_bytes
+        self.store_host_size = len(store_host)
+        memcpy(self.store_host, PyBytes_AS_STRING(store_host), self.store_host_size)
+        self.delay_count = min(len(delays_ms), 64)
+        for i in range(self.delay_count):
+            self.delays_ms[i] = delays_ms[i]
+        self.record_bytes_max = record_bytes_max or segment_bytes
+        self.staging = NULL
+        self.staging_buffer = None
+
+    def stage(self, buffer) -> None:
+        """Write the newest segment through `buffer` instead of its map, until told otherwise (None)."""
+        cdef Py_buffer view
+        self.staging = NULL
+        self.staging_buffer = None
+        if buffer is None:
+            return
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        if view.len != self.file_bytes:
+            PyBuffer_Release(&view)
+            raise ValueError("a staging buffer is as long as a segment")
+        self.staging = <uint8_t*> view.buf
+        PyBuffer_Release(&view)
+        self.staging_buffer = memoryview(buffer)
+
+    @property
+    def free_bytes(self) -> int:
+        """What is left of the newest segment."""
+        return self.first_position + self.count * self.file_bytes - self.end
+
+    def seal(self) -> None:
+        """Fill the newest segment with a blank record; the next append needs a new one."""
+        cdef int64_t rest = self.first_position + self.count * self.file_bytes - self.end
+        if rest == 0:
+            return
+        if rest < BLANK_BYTES:
+            raise ValueError(f"{rest} bytes are left in the segment: too few for a blank record")
+        cdef uint8_t* to = write_address(self, self.end)
+        save32(to + MAGIC_AT, MAGIC_BLANK)
+        publish()
+        save32(to + SIZE_AT, <uint32_t> rest)
+        self.end += rest
+
+    def append(self, Queue queue not None, Index index, bytes body not None,
+               bytes properties not None, *, int32_t flag, int32_t system_flag, int64_t born_ms,
+               bytes born_host not None, int32_t reconsume_times, int64_t prepared_offset, int64_t now_ms) -> int:
+        """Place one message; returns its log offset, or a negative Refusal with nothing written."""
+        cdef Draft draft
+        cdef Properties found
+        draft.body = text_of(body)
+        draft.properties = text_of(properties)
+        draft.suffix = Text(NULL, 0)
+        draft.born_host = text_of(born_host)
+        draft.born_ms = born_ms
+        draft.prepared_offset = prepared_offset
+        draft.queue_id = queue.queue_id
+        draft.flag = flag
+        draft.system_flag = system_flag
+        draft.reconsume_times = reconsume_times
+        find_properties(draft.properties, &found)
+        cdef int64_t store_ms = next_store_ms(self, now_ms)
+        draft.keys = found.keys
+        draft.unique_key = found.unique_key
+        draft.tags_code = tags_code_of(self, queue, &found, store_ms)
+        return place(self, queue, index, &draft, store_ms)
+
+    def record(self, int64_t log_offset, int64_t end) -> bytes | None:
+        """The record at `log_offset` if one lies there whole below `end`, else None."""
+        cdef int64_t size = readable_size(self, log_offset, end)
+        if size == 0:
+            return None
+        return PyBytes_FromStringAndSize(<char*> self.at(log_offset), size)
+
+    def store_ms_of(self, int64_t log_offset) -> int:
+        """When the record at `log_offset` was stored; 0 when there is none."""
+        cdef int64_t size = readable_size(self, log_offset, self.end)
+        if size == 0:
+            return 0
+        return record_store_ms(self.at(log_offset))
+
+    def check(self, int64_t log_offset, int64_t end, bint check_crc=True) -> int:
+        """Size of the whole, sound record at `log_offset`; 0 if there is none; negative for a blank one."""
+        return checked_size(self, log_offset, end, check_crc)
+
+
+cdef class Queue(Maps):
+    """One consume queue. Entry N is 20 bytes at position N * 20; `end` is the next one to be written."""
+
+    def __init__(self, bytes topic not None, int32_t queue_id, int64_t file_bytes, *, bint is_schedule=False):
+        if file_bytes % QUEUE_ENTRY_BYTES:
+            raise ValueError("a queue file holds whole entries")
+        self.file_bytes = file_bytes
+        self.topic = topic
+        self.queue_id = queue_id
+        self.is_schedule = is_schedule
+        self.index_prefix_hash = java_hash_from(0, <const uint8_t*> PyBytes_AS_STRING(topic), len(topic))
+        self.index_prefix_hash = java_hash_from(self.index_prefix_hash, <const uint8_t*> b"#", 1)
+        self.end = self.min_offset = self.reserved_end = 0
+        self.is_waiting = False
+        self.owner = None
+
+    def entry(self, int64_t queue_offset) -> tuple[int, int, int] | None:
+        """(log offset, record size, tags code) of one entry, or None when it is not there."""
+        cdef uint8_t* at = self.at(queue_offset * QUEUE_ENTRY_BYTES)
+        if at == NULL or load32(at + 8) == 0:
+            return None
+        return <int64_t> load64(at), <int32_t> load32(at + 8), <int64_t> load64(at + 12)
+
+    def visible_end(self, Log log not None) -> int:
+        """The first queue offset consumers may not see yet."""
+        return visible_end(log, self)
+
+    def pad(self, int64_t first, int64_t end) -> None:
+        """Mark entries as never used, so that a queue may begin above zero or step over a hole."""
+        cdef int64_t offset
+        cdef uint8_t* at
+        for offset in range(first, end):
+            at = self.at(offset * QUEUE_ENTRY_BYTES)
+            if at == NULL:
+                raise IndexError(f"queue entry {offset} is not mapped")
+            save64(at, 0)
+            save32(at + 8, PADDING_SIZE)
+            save64(at + 12, 0)
+
+    def clear(self, int64_t first, int64_t end) -> None:
+        """Zero entries [first, end): zero is how a queue ends."""
+        cdef int64_t offset
+        cdef uint8_t* at
+        for offset in range(first, end):
+            at = self.at(offset * QUEUE_ENTRY_BYTES)
+            if at != NULL:
+                memset(at, 0, QUEUE_ENTRY_BYTES)
+
+    def end_below(self, Log log not None, int64_t log_offset) -> int:
+        """How many entries point below `log_offset`, each checked against its record near the end.
+
+        Entries below were synced and are in order; those after may be torn or missing, so the result
+        of the binary search is confirmed by the record itself and walked back if it is not.
+        """
+        cdef int64_t low = self.first_position // QUEUE_ENTRY_BYTES
+        cdef int64_t floor = low
+        cdef int64_t high = (self.first_position + self.count * self.file_bytes) // QUEUE_ENTRY_BYTES
+        cdef int64_t middle
+        while low < high:
+            middle = (low + high) // 2
+            if points_below(self, middle, log_offset):
+                low = middle + 1
+            else:
+                high = middle
+        while low > floor and not points_at_its_record(log, self, low - 1, log_offset):
+            low -= 1
+        return low
+
+    def first_from(self, int64_t log_offset) -> int:
+        """The first entry in [min_offset, end) that points at or beyond `log_offset`."""
+        cdef int64_t low = max(self.min_offset, self.first_position // QUEUE_ENTRY_BYTES)
+        cdef int64_t high = self.end
+        cdef int64_t middle
+        while low < high:
+            middle = (low + high) // 2
+            if points_below(self, middle, log_offset):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+
+cdef class Index:
+    """One index file: hash slots, each the newest end of a chain of entries."""
+
+    def __init__(self, buffer, int64_t slot_count, int64_t entry_count):
+        cdef Py_buffer view
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        cdef Py_ssize_t size = view.len
+        self.base = <uint8_t*> view.buf
+        PyBuffer_Release(&view)
+        if size != index_file_bytes(slot_count, entry_count):
+            raise ValueError(f"an index file of {size} bytes, not {index_file_bytes(slot_count, entry_count)}")
+        self.buffer = memoryview(buffer)
+        self.slot_count = slot_count
+        self.entry_count = entry_count
+        self.reserved_end = entry_count
+        self.reload()
+
+    def reload(self) -> None:
+        """Take the counters from the header (an empty file counts from entry 1)."""
+        self.next_entry = max(1, min(<int64_t> <int32_t> load32(self.base + 36), self.entry_count))
+        self.used_slots = max(0, <int32_t> load32(self.base + 32))
+
+    def release(self) -> None:
+        """Let go of the map; the index must not be used any more."""
+        self.base = NULL
+        self.buffer.release()
+
+    begin_ms = property(lambda self: <int64_t> load64((<Index> self).base), doc="Store time of the first entry.")
+    end_ms = property(lambda self: <int64_t> load64((<Index> self).base + 8), doc="Store time of the last.")
+    begin_offset = property(lambda self: <int64_t> load64((<Index> self).base + 16), doc="Log offset of the first.")
+    end_offset = property(lambda self: <int64_t> load64((<Index> self).base + 24), doc="Log offset of the last.")
+
+    @property
+    def next(self) -> int:
+        """The entry to be written next; entry 0 is never used."""
+        return self.next_entry
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a new file is needed."""
+        return self.next_entry >= self.entry_count
+
+    def preset(self, int64_t store_ms, int64_t log_offset) -> None:
+        """Give an empty file the end of the one before it, as RocketMQ does."""
+        save64(self.base, store_ms)
+        save64(self.base + 8, store_ms)
+        save64(self.base + 16, log_offset)
+        save64(self.base + 24, log_offset)
+
+    def put_key(self, bytes topic, bytes key, int64_t log_offset, int64_t store_ms) -> bool:
+        """Index one key; False when the file has no room for it."""
+        if self.room() < 1:
+            return False
+        self.put(key_hash_of(topic, key), log_offset, store_ms)
+        return True
+
+    def query(self, bytes topic, bytes key, int64_t begin_ms, int64_t end_ms, int limit) -> list[int]:
+        """Log offsets whose key hashes alike and whose time (to the second) is in range, newest first."""
+        cdef int32_t hash = key_hash_of(topic, key)
+        cdef int64_t first_ms = <int64_t> load64(self.base)
+        cdef int64_t entry = <int32_t> load32(slot_address(self, hash))
+        cdef int64_t previous, at_ms
+        cdef uint8_t* at
+        found = []
+        while 0 < entry < self.next_entry and len(found) < limit:
+            at = entry_address(self, entry)
+            at_ms = first_ms + <int64_t> <int32_t> load32(at + 12) * 1000
+            if at_ms + 999 < begin_ms:
+                break
+            if <int32_t> load32(at) == hash and at_ms <= end_ms:
+                found.append(<int64_t> load64(at + 4))
+            previous = <int32_t> load32(at + 16)
+            if previous >= entry:  # chains only lead back; anything else is damage
+                break
+            entry = previous
+        return found
+
+    def entry(self, int64_t entry) -> tuple[int, int, int, int]:
+        """(key hash, log offset, seconds after `begin_ms`, previous entry) as stored."""
+        if not 0 < entry < self.entry_count:
+            raise IndexError(f"index entry {entry} of {self.entry_count}")
+        cdef uint8_t* at = entry_address(self, entry)
+        return (<int32_t> load32(at), <int64_t> load64(at + 4), <int32_t> load32(at + 12),
+                <int32_t> load32(at + 16))
+
+    def repair(self, int64_t log_end, int64_t begin_ms) -> int:
+        """Rebuild slots, chains and header from the entries that can be trusted; returns how many.
+
+        Entries are written in log order and never change. The first that is empty, that steps back or
+        that points outside the log ends what can be trusted, and the record it stops in is dropped
+        whole, since some of its keys may be missing. `begin_ms` is the store time of the first
+        entry's record. The caller zeroes the file from entry `next` on.
+        """
+        cdef int64_t entry = 1, last = -1, offset
+        cdef int64_t limit = self.entry_count
+        save64(self.base, begin_ms)
+        cdef uint8_t* at
+        while entry < limit:
+            at = entry_address(self, entry)
+            offset = <int64_t> load64(at + 4)
+            if offset < last or offset >= log_end or <int32_t> load32(at) < 0 or <int32_t> load32(at + 12) < 0:
+                break
+            if offset == 0 and load32(at) == 0 and load32(at + 12) == 0 and load32(at + 16) == 0:
+                break
+            last = offset
+            entry += 1
+        if entry < limit:
+            while entry > 1 and <int64_t> load64(entry_address(self, entry - 1) + 4) == last:
+                entry -= 1
+        self.rebuild(entry)
+        return entry - 1
+
+    def truncate(self, int64_t log_end) -> None:
+        """Drop entries that point at or beyond `log_end`; the caller zeroes the file from `next` on."""
+        cdef int64_t entry = self.next_entry
+        while entry > 1 and <int64_t> load64(entry_address(self, entry - 1) + 4) >= log_end:
+            entry -= 1
+        if entry != self.next_entry:
+            self.rebuild(entry)
+
+    cdef void rebuild(self, int64_t end_entry) noexcept nogil:
+        """Make slots, chains and counters say exactly what entries [1, end_entry) say."""
+        cdef int64_t entry
+        cdef uint8_t* at
+        cdef uint8_t* slot
+        cdef int64_t begin_ms = <int64_t> load64(self.base)
+        memset(self.base + INDEX_HEADER_BYTES, 0, self.slot_count * INDEX_SLOT_BYTES)
+        self.used_slots = 0
+        for entry in range(1, end_entry):
+            at = entry_address(self, entry)
+            slot = slot_address(self, <int32_t> load32(at))
+            if load32(slot) == 0:
+                self.used_slots += 1
+            save32(at + 16, load32(slot))
+            save32(slot, <uint32_t> entry)
+        self.next_entry = end_entry
+        if end_entry > 1:
+            at = entry_address(self, end_entry - 1)
+            save64(self.base + 16, load64(entry_address(self, 1) + 4))
+            save64(self.base + 24, load64(at + 4))
+            save64(self.base + 8, begin_ms + <int64_t> load32(at + 12) * 1000)
+        else:
+            memset(self.base, 0, 32)
+        save32(self.base + 32, <uint32_t> self.used_slots)
+        save32(self.base + 36, <uint32_t> self.next_entry)
+
+    cdef int64_t room(self) noexcept nogil:
+        """How many more entries may be written."""
+        return min(self.reserved_end, self.entry_count) - self.next_entry
+
+    cdef void put(self, int32_t hash, int64_t log_offset, int64_t store_ms) noexcept nogil:
+        """Write one entry at the head of its slot's chain. The caller has made sure of room."""
+        cdef uint8_t* at = entry_address(self, self.next_entry)
+        cdef uint8_t* slot = slot_address(self, hash)
+        cdef int64_t seconds = 0
+        if self.next_entry == 1:
+            save64(self.base, store_ms)
+            save64(self.base + 16, log_offset)
+        else:
+            seconds = (store_ms - <int64_t> load64(self.base)) // 1000
+            seconds = 0 if seconds < 0 else seconds if seconds < 0x7FFFFFFF else 0x7FFFFFFF
+        if load32(slot) == 0:
+            self.used_slots += 1
+            save32(self.base + 32, <uint32_t> self.used_slots)
+        save32(at, <uint32_t> hash)
+        save64(at + 4, log_offset)
+        save32(at + 12, <uint32_t> seconds)
+        save32(at + 16, load32(slot))
+        publish()
+        save32(slot, <uint32_t> self.next_entry)
+        self.next_entry += 1
+        save32(self.base + 36, <uint32_t> self.next_entry)
+        save64(self.base + 8, store_ms)
+        save64(self.base + 24, log_offset)
+
+
+cdef class Tags:
+    """The tag codes a pull asks for."""
+
+    def __cinit__(self, codes):
+        self.count = len(codes)
+        self.codes = <int64_t*> PyMem_Malloc((self.count or 1) * sizeof(int64_t))
+        if self.codes == NULL:
+            raise MemoryError
+        for i, code in enumerate(codes):
+            self.codes[i] = code
+
+    def __dealloc__(self):
+        PyMem_Free(self.codes)
+
+    cdef bint match(self, int64_t code) noexcept nogil:
+        cdef Py_ssize_t i
+        for i in range(self.count):
+            if self.codes[i] == code:
+                return True
+        return False
+
+
+def index_file_bytes(slot_count: int, entry_count: int) -> int:
+    """The length of an index file with so many slots and entries."""
+    return INDEX_HEADER_BYTES + slot_count * INDEX_SLOT_BYTES + entry_count * INDEX_ENTRY_BYTES
+
+
+def read(Log log not None, Queue queue not None, int64_t first, Tags tags, *, int32_t count_max,
+         int64_t bytes_max, int32_t memory_count_max, int64_t memory_bytes_max, int32_t disk_count_max,
+         int64_t disk_bytes_max, int64_t memory_window, int64_t scan_count_max) -> tuple[bytes, int, int]:
+    """Messages of a queue from `first` on that match: (their records back to back, count, next offset)."""
+    cdef ReadLimits limits = ReadLimits(count_max, bytes_max, memory_count_max, memory_bytes_max,
+                                        disk_count_max, disk_bytes_max, memory_window, scan_count_max)
+    cdef ReadResult result
+    cdef Text[MESSAGES_PER_READ_MAX] slices
+    read_entries(log, queue, first, tags, &limits, slices, &result)
+    cdef bytes body = PyBytes_FromStringAndSize(NULL, result.bytes)
+    cdef char* to = PyBytes_AS_STRING(body)
+    cdef int i
+    for i in range(result.count):
+        memcpy(to, slices[i].at, slices[i].size)
+        to += slices[i].size
+    return body, result.count, result.next_offset
+
+
+def scan(Log log not None, int64_t first, *, bint check_crc, queue_of, make_room, index_of, int64_t index_from):
+    """Walk the log from `first` to its true end, putting every record into its queue and the index.
+
+    `queue_of(topic, queue_id)` gives the Queue for a record seen there for the first time;
+    `make_room(queue, queue_offset)` is called when the queue has no room for that entry;
+    `index_of(store_ms, log_offset)` gives an Index with room, or None for no index. Records below
+    `index_from` are indexed already. Returns (end, last store time, records). Sets neither `log.end`
+    nor `log.visible`.
+    """
+    cdef int64_t at = first, limit = log.first_position + log.count * log.file_bytes, size, records = 0
+    cdef int64_t last_ms = 0, queue_offset, store_ms
+    cdef uint8_t* record
+    cdef Fields fields
+    cdef Properties found
+    cdef Queue queue = None
+    cdef Index index = None
+    cdef Draft draft
+    cdef dict queues = {}
+    cdef int system_flag
+    while at < limit:
+        size = checked_size(log, at, limit, check_crc)
+        if size == 0:
+            break
+        if size < 0:  # blank: on to the next segment
+            at -= size
+            continue
+        record = log.at(at)
+        read_fields(record, &fields)
+        store_ms = fields.store_ms
+        system_flag = load32(record + SYSTEM_FLAG_AT) & TRANSACTION_BITS
+        find_properties(fields.properties, &found)
+        if queue is None or not same_text(fields.topic, queue.topic) or queue.queue_id != fields.queue_id:
+            key = (PyBytes_FromStringAndSize(<char*> fields.topic.at, fields.topic.size), fields.queue_id)
+            queue = queues.get(key)
+            if queue is None:
+                queue = queue_of(*key)
+                queues[key] = queue
+        if system_flag != TRANSACTION_PREPARED and system_flag != TRANSACTION_ROLLBACK:
+            queue_offset = <int64_t> load64(record + QUEUE_OFFSET_AT)
+            enter(log, queue, queue_offset, at, size, tags_code_of(log, queue, &found, store_ms), make_room)
+        if at >= index_from and system_flag != TRANSACTION_ROLLBACK:
+            draft.keys = found.keys
+            draft.unique_key = found.unique_key
+            if key_count(&draft):
+                if index is None or index.room() < key_count(&draft):
+                    index = index_of(store_ms, at)
+                if index is not None:
+                    put_keys(index, queue, &draft, at, store_ms)
+        last_ms = max(last_ms, store_ms)
+        records += 1
+        at += size
+    return at, last_ms, records
+
+
+cdef enter(Log log, Queue queue, int64_t queue_offset, int64_t log_offset, int64_t size, int64_t tags, make_room):
+    """Give a record found in the log its queue entry.
+
+    Numbers that start again belong to a topic made anew under an old name: what the queue holds from
+    there on is of its former life. Numbers that jump leave a hole, which `make_room` pads.
+    """
+    cdef uint8_t* at
+    if queue_offset != queue.end:
+        if queue_offset < queue.end and queue_offset >= queue.first_position // QUEUE_ENTRY_BYTES:
+            queue.clear(queue_offset, queue.end)
+            queue.end = queue_offset
+        else:
+            make_room(queue, queue_offset)
+    if queue.end >= queue.reserved_end or queue.at(queue.end * QUEUE_ENTRY_BYTES) == NULL:
+        make_room(queue, queue_offset)
+    at = queue.at(queue.end * QUEUE_ENTRY_BYTES)
+    if at == NULL or queue.end != queue_offset:
+        raise RuntimeError(f"queue entry {queue_offset} has no room after make_room; the queue ends at {queue.end}")
+    save_entry(at, log_offset, size, tags)
+    queue.end += 1
+
+
+# ---------------------------------------------------------------- writing
+
+
+cdef inline int64_t next_store_ms(Log log, int64_t now_ms) noexcept nogil:
+    """The time to stamp: never before the record in front of it, whatever the wall clock does."""
+    return now_ms if now_ms > log.last_store_ms else log.last_store_ms
+
+
+cdef inline int64_t record_size(Log log, Queue queue, Draft* draft) noexcept nogil:
+    cdef Py_ssize_t topic_size = len_of(queue.topic)
+    return (75 + draft.born_host.size + log.store_host_size + draft.body.size + topic_size
+            + draft.properties.size + draft.suffix.size + (1 if topic_size > TOPIC_BYTES_V1_MAX else 0))
+
+
+cdef int64_t place(Log log, Queue queue, Index index, Draft* draft, int64_t store_ms) noexcept nogil:
+    """Write one record with its queue and index entries; its log offset, or a Refusal and nothing written."""
+    cdef int64_t size = record_size(log, queue, draft)
+    cdef int64_t log_offset = log.end
+    cdef Py_ssize_t topic_size = len_of(queue.topic)
+    cdef Py_ssize_t properties_size = draft.properties.size + draft.suffix.size
+    if size > log.record_bytes_max or properties_size > PROPERTIES_BYTES_MAX or topic_size > TOPIC_BYTES_MAX:
+        return TOO_LARGE
+    if log.first_position + log.count * log.file_bytes - log_offset < size + BLANK_BYTES:
+        return NEEDS_SEGMENT
+    if queue.end >= queue.reserved_end:
+        return NEEDS_QUEUE_ROOM
+    cdef uint8_t* entry = queue.at(queue.end * QUEUE_ENTRY_BYTES)
+    if entry == NULL:
+        return NEEDS_QUEUE_ROOM
+    if index is not None and index.room() < key_count(draft):
+        return NEEDS_INDEX_ROOM
+
+    cdef uint8_t* to = write_address(log, log_offset)
+    cdef uint8_t* record = to
+    cdef int32_t flags = draft.system_flag & ~(BORN_HOST_IPV6 | STORE_HOST_IPV6)
+    if draft.born_host.size == 20:
+        flags |= BORN_HOST_IPV6
+    if log.store_host_size == 20:
+        flags |= STORE_HOST_IPV6
+    save32(to + MAGIC_AT, MAGIC_V2 if topic_size > TOPIC_BYTES_V1_MAX else MAGIC_V1)
+    save32(to + CRC_AT, body_crc(draft.body.at, draft.body.size) if draft.body.size else 0)
+    save32(to + QUEUE_ID_AT, draft.queue_id)
+    save32(to + FLAG_AT, draft.flag)
+    save64(to + QUEUE_OFFSET_AT, queue.end)
+    save64(to + LOG_OFFSET_AT, log_offset)
+    save32(to + SYSTEM_FLAG_AT, flags)
+    save64(to + BORN_MS_AT, draft.born_ms)
+    to = save_text(to + BORN_HOST_AT, draft.born_host)
+    save64(to, store_ms)
+    memcpy(to + 8, log.store_host, log.store_host_size)
+    to += 8 + log.store_host_size
+    save32(to, draft.reconsume_times)
+    save64(to + 4, draft.prepared_offset)
+    save32(to + 12, <uint32_t> draft.body.size)
+    to = save_text(to + 16, draft.body)
+    if topic_size > TOPIC_BYTES_V1_MAX:
+        save16(to, <uint16_t> topic_size)
+        to += 2
+    else:
+        to[0] = <uint8_t> topic_size
+        to += 1
+    memcpy(to, data_of(queue.topic), topic_size)
+    save16(to + topic_size, <uint16_t> properties_size)
+    to = save_text(to + topic_size + 2, draft.properties)
+    to = save_text(to, draft.suffix)
+    publish()
+    save32(record + SIZE_AT, <uint32_t> size)
+
+    save_entry(entry, log_offset, size, draft.tags_code)
+    if index is not None:
+        put_keys(index, queue, draft, log_offset, store_ms)
+    queue.end += 1
+    queue.appended_bytes += size
+    queue.appended_count += 1
+    log.end += size
+    log.last_store_ms = store_ms
+    log.appended_count += 1
+    return log_offset
+
+
+cdef inline uint8_t* write_address(Log log, int64_t log_offset) noexcept nogil:
+    if log.staging != NULL:
+        return log.staging + (log_offset - log.first_position) % log.file_bytes
+    return log.at(log_offset)
+
+
+cdef inline void save_entry(uint8_t* at, int64_t log_offset, int64_t size, int64_t tags) noexcept nogil:
+    save64(at, log_offset)
+    save64(at + 12, tags)
+    publish()
+    save32(at + 8, <uint32_t> size)
+
+
+cdef inline uint8_t* save_text(uint8_t* to, Text text) noexcept nogil:
+    if text.size:
+        memcpy(to, text.at, text.size)
+    return to + text.size
+
+
+cdef int key_count(Draft* draft) noexcept nogil:
+    """How many index entries a message makes: its unique key and each space-separated key."""
+    cdef int count = 1 if draft.unique_key.size else 0
+    cdef Py_ssize_t i
+    cdef bint inside = False
+    for i in range(draft.keys.size):
+        if draft.keys.at[i] == c' ':
+            inside = False
+        elif not inside:
+            inside = True
+            count += 1
+    return count
+
+
+cdef void put_keys(Index index, Queue queue, Draft* draft, int64_t log_offset, int64_t store_ms) noexcept nogil:
+    cdef Py_ssize_t start = 0, i
+    if draft.unique_key.size:
+        index.put(positive_hash(java_hash_from(queue.index_prefix_hash, draft.unique_key.at,
+                                               draft.unique_key.size)), log_offset, store_ms)
+    for i in range(draft.keys.size + 1):
+        if i == draft.keys.size or draft.keys.at[i] == c' ':
+            if i > start:
+                index.put(positive_hash(java_hash_from(queue.index_prefix_hash, draft.keys.at + start,
+                                                       i - start)), log_offset, store_ms)
+            start = i + 1
+
+
+cdef inline int32_t positive_hash(int32_t hash) noexcept nogil:
+    """Java's Math.abs, where the one number without a positive twin becomes 0."""
+    if hash == <int32_t> 0x80000000:
+        return 0
+    return -hash if hash < 0 else hash
+
+
+cdef int32_t key_hash_of(bytes topic, bytes key):
+    cdef int32_t hash = java_hash_from(0, <const uint8_t*> PyBytes_AS_STRING(topic), len(topic))
+    hash = java_hash_from(hash, <const uint8_t*> b"#", 1)
+    return positive_hash(java_hash_from(hash, <const uint8_t*> PyBytes_AS_STRING(key), len(key)))
+
+
+cdef inline uint8_t* slot_address(Index index, int32_t hash) noexcept nogil:
+    return index.base + INDEX_HEADER_BYTES + (hash % index.slot_count) * INDEX_SLOT_BYTES
+
+
+cdef inline uint8_t* entry_address(Index index, int64_t entry) noexcept nogil:
+    return index.base + INDEX_HEADER_BYTES + index.slot_count * INDEX_SLOT_BYTES + entry * INDEX_ENTRY_BYTES
+
+
+# ---------------------------------------------------------------- properties
+
+
+cdef inline bint is_key(const uint8_t* at, Py_ssize_t size, const char* name, Py_ssize_t name_size) noexcept nogil:
+    return size == name_size and memcmp(at, name, name_size) == 0
+
+
+cdef void find_properties(Text text, Properties* found) noexcept nogil:
+    """Read `name 0x01 value 0x02 ...` once. Pairs without a name or a value do not count, as in Java."""
+    cdef Py_ssize_t at = 0, name_end, end
+    cdef const uint8_t* p = text.at
+    cdef Py_ssize_t name_size
+    cdef Text value
+    memset(found, 0, sizeof(Properties))
+    found.waits = True
+    while at < text.size:
+        end = at
+        name_end = -1
+        while end < text.size and p[end] != 2:
+            if p[end] == 1 and name_end < 0:
+                name_end = end
+            end += 1
+        found.ends_open = end == text.size
+        if name_end > at and end > name_end + 1:
+            name_size = name_end - at
+            value.at = p + name_end + 1
+            value.size = end - name_end - 1
+            note_property(p + at, name_size, value, found)
+        at = end + 1
+
+
+cdef inline void note_property(const uint8_t* name, Py_ssize_t size, Text value, Properties* found) noexcept nogil:
+    cdef uint8_t initial = name[0]
+    if initial == c'T':
+        if is_key(name, size, "TAGS", 4):
+            found.tags = value
+        elif is_key(name, size, "TRAN_MSG", 8) or is_key(name, size, "TRACE_ON", 8) or (
+                size > 6 and memcmp(name, <const char*> "TIMER_", 6) == 0):
+            found.is_special = True
+    elif initial == c'K':
+        if is_key(name, size, "KEYS", 4):
+            found.keys = value
+    elif initial == c'U':
+        if is_key(name, size, "UNIQ_KEY", 8):
+            found.unique_key = value
+    elif initial == c'W':
+        if is_key(name, size, "WAIT", 4):
+            found.waits = not is_false(value)
+    elif initial == c'D':
+        if is_key(name, size, "DELAY", 5):
+            found.delay = value
+            found.is_special = True
+    elif initial == c'M':
+        if is_key(name, size, "MSG_REGION", 10) or is_key(name, size, "MSG_TYPE", 8):
+            found.is_special = True
+    elif initial == c'C':
+        if is_key(name, size, "CLUSTER", 7):
+            found.is_special = True
+    elif initial == c'P':
+        if is_key(name, size, "POP_CK", 6):
+            found.is_special = True
+    elif initial == c'I':
+        if size > 6 and memcmp(name, <const char*> "INNER_", 6) == 0:
+            found.is_special = True
+    elif initial == c'_':
+        if is_key(name, size, "__CRC32#", 8) or (
+                size > 16 and memcmp(name, <const char*> "__RMQ.TRANSIENT.", 16) == 0):
+            found.is_special = True
+
+
+cdef inline bint is_false(Text value) noexcept nogil:
+    """Java's Boolean.parseBoolean: only "true", in any case, is true."""
+    cdef const char* true_text = "true"
+    cdef int i
+    if value.size != 4:
+        return True
+    for i in range(4):
+        if (value.at[i] | 0x20) != true_text[i]:
+            return True
+    return False
+
+
+cdef int64_t tags_code_of(Log log, Queue queue, Properties* found, int64_t store_ms) noexcept nogil:
+    """What the queue entry's last word holds: the tag's hash, or for a delayed message its deliver time."""
+    cdef int64_t level = 0
+    cdef Py_ssize_t i
+    if queue.is_schedule and found.delay.size:
+        for i in range(min(found.delay.size, 9)):
+            if not c'0' <= found.delay.at[i] <= c'9':
+                return 0
+            level = level * 10 + (found.delay.at[i] - c'0')
+        if level > log.delay_count:
+            level = log.delay_count
+        if level > 0:
+            return store_ms + log.delays_ms[level - 1]
+    if found.tags.size == 0:
+        return 0
+    return java_hash_from(0, found.tags.at, found.tags.size)
+
+
+# ---------------------------------------------------------------- reading
+
+
+cdef struct Fields:
+    Text topic
+    Text body
+    Text properties
+    int32_t queue_id
+    int64_t store_ms
+
+
+cdef inline Py_ssize_t born_host_bytes(const uint8_t* record) noexcept nogil:
+    return 20 if load32(record + SYSTEM_FLAG_AT) & BORN_HOST_IPV6 else 8
+
+
+cdef inline Py_ssize_t store_host_bytes(const uint8_t* record) noexcept nogil:
+    return 20 if load32(record + SYSTEM_FLAG_AT) & STORE_HOST_IPV6 else 8
+
+
+cdef inline int64_t record_store_ms(const uint8_t* record) noexcept nogil:
+    return <int64_t> load64(record + BORN_HOST_AT + born_host_bytes(record))
+
+
+cdef int64_t read_fields(const uint8_t* record, Fields* fields) noexcept nogil:
+    """Find the parts of a record; the size they add up to, or 0 when one of them reaches past its end."""
+    cdef int64_t size = <int32_t> load32(record + SIZE_AT)
+    cdef int64_t at = BORN_HOST_AT + born_host_bytes(record)
+    fields.queue_id = <int32_t> load32(record + QUEUE_ID_AT)
+    if at + 8 > size:
+        return 0
+    fields.store_ms = <int64_t> load64(record + at)
+    at += 8 + store_host_bytes(record) + 12
+    if at + 4 > size:
+        return 0
+    fields.body.size = <int32_t> load32(record + at)
+    fields.body.at = record + at + 4
+    if fields.body.size < 0 or fields.body.size > size - at - 4:
+        return 0
+    at += 4 + fields.body.size
+    if load32(record + MAGIC_AT) == MAGIC_V2:
+        if at + 2 > size:
+            return 0
+        fields.topic.size = load16(record + at)
+        at += 2
+    else:
+        if at + 1 > size:
+            return 0
+        fields.topic.size = record[at]
+        at += 1
+    fields.topic.at = record + at
+    at += fields.topic.size
+    if at + 2 > size:
+        return 0
+    fields.properties.size = <int16_t> load16(record + at)
+    fields.properties.at = record + at + 2
+    if fields.properties.size < 0:
+        return 0
+    return at + 2 + fields.properties.size
+
+
+cdef int64_t readable_size(Log log, int64_t log_offset, int64_t end) noexcept nogil:
+    """Size of the record that begins at `log_offset` and ends at or before `end`; 0 when there is none."""
+    cdef uint8_t* record = log.at(log_offset)
+    if record == NULL or log_offset + RECORD_BYTES_MIN > end:
+        return 0
+    cdef int64_t left = log.file_bytes - (log_offset - log.first_position) % log.file_bytes
+    if left < RECORD_BYTES_MIN:
+        return 0
+    cdef uint32_t magic = load32(record + MAGIC_AT)
+    cdef int64_t size = <int32_t> load32(record + SIZE_AT)
+    if (magic != MAGIC_V1 and magic != MAGIC_V2) or size < RECORD_BYTES_MIN or size > left or log_offset + size > end:
+        return 0
+    if <int64_t> load64(record + LOG_OFFSET_AT) != log_offset:
+        return 0
+    return size
+
+
+cdef int64_t checked_size(Log log, int64_t log_offset, int64_t end, bint check_crc) noexcept nogil:
+    """Size of the sound record at `log_offset`; negative size of a blank one; 0 where the log ends."""
+    cdef uint8_t* record = log.at(log_offset)
+    cdef Fields fields
+    cdef int64_t left
+    if record == NULL:
+        return 0
+    left = log.file_bytes - (log_offset - log.first_position) % log.file_bytes
+    if left >= BLANK_BYTES and load32(record + MAGIC_AT) == MAGIC_BLANK:
+        return -left if <int64_t> <int32_t> load32(record + SIZE_AT) == left else 0
+    cdef int64_t size = readable_size(log, log_offset, end)
+    if size == 0 or left - size < BLANK_BYTES:
+        return 0
+    if read_fields(record, &fields) != size or fields.store_ms <= 0:
+        return 0
+    if not is_topic_text(fields.topic) or has_lost_sector(
+            fields.properties, (log_offset - log.first_position) % log.file_bytes + (fields.properties.at - record)):
+        return 0
+    if check_crc and fields.body.size:
+        if body_crc(fields.body.at, fields.body.size) != load32(record + CRC_AT):
+            return 0
+    return size
+
+
+cdef bint is_topic_text(Text topic) noexcept nogil:
+    """Whether the bytes could be a topic's name; a torn page leaves zeros there."""
+    cdef Py_ssize_t i
+    if topic.size == 0 or topic.size > TOPIC_BYTES_MAX:
+        return False
+    for i in range(topic.size):
+        if topic.at[i] <= 0x20 or topic.at[i] == c'/' or topic.at[i] == 0x7F:
+            return False
+    return True
+
+
+cdef bint has_lost_sector(Text properties, int64_t position) noexcept nogil:
+    """Whether a stretch that a disk writes as one sector is all zero: it never reached the disk.
+
+    `position` is where the properties begin in their file, which tells where sectors begin.
+    """
+    cdef int64_t sector = (position + SECTOR_BYTES - 1) // SECTOR_BYTES * SECTOR_BYTES
+    cdef int64_t end = position + properties.size, at, stop
+    while sector < end:
+        stop = min(sector + SECTOR_BYTES, end)
+        at = sector
+        while at < stop and properties.at[at - position] == 0:
+            at += 1
+        if at == stop:
+            return True
+        sector += SECTOR_BYTES
+    return False
+
+
+cdef inline bint points_below(Queue queue, int64_t queue_offset, int64_t log_offset) noexcept nogil:
+    cdef uint8_t* at = queue.at(queue_offset * QUEUE_ENTRY_BYTES)
+    return at != NULL and <int32_t> load32(at + 8) > 0 and <int64_t> load64(at) < log_offset
+
+
+cdef bint points_at_its_record(Log log, Queue queue, int64_t queue_offset, int64_t log_offset) noexcept nogil:
+    """Whether an entry below `log_offset` is true: padding, a record already removed, or its own record."""
+    cdef uint8_t* at = queue.at(queue_offset * QUEUE_ENTRY_BYTES)
+    if not points_below(queue, queue_offset, log_offset):
+        return False
+    cdef int64_t where = <int64_t> load64(at)
+    cdef int32_t size = <int32_t> load32(at + 8)
+    if where < log.first_position:
+        return True
+    cdef uint8_t* record = log.at(where)
+    if readable_size(log, where, log_offset) != size:
+        return False
+    return (<int64_t> load64(record + QUEUE_OFFSET_AT) == queue_offset
+            and <int32_t> load32(record + QUEUE_ID_AT) == queue.queue_id)
+
+
+cdef int64_t visible_end(Log log, Queue queue) noexcept nogil:
+    """The first queue offset whose record consumers may not see; in asynchronous mode simply the end."""
+    cdef int64_t end = queue.end
+    cdef uint8_t* at
+    while end > queue.min_offset:
+        at = queue.at((end - 1) * QUEUE_ENTRY_BYTES)
+        if at == NULL or <int64_t> load64(at) < log.visible:
+            break
+        end -= 1
+    return end
+
+
+cdef void read_entries(Log log, Queue queue, int64_t first, Tags tags, const ReadLimits* limits,
+                       Text* slices, ReadResult* result) noexcept nogil:
+    """Collect matching records from `first` on as slices of the log, within the limits.
+
+    `slices` has room for MESSAGES_PER_READ_MAX; `next_offset` is past the last entry looked at.
+    """
+    cdef int64_t end = visible_end(log, queue)
+    cdef int64_t offset = first, where, size
+    cdef uint8_t* at
+    cdef bint in_memory
+    cdef int32_t count_max = min(limits.count_max, MESSAGES_PER_READ_MAX)
+    result.count = result.scanned = 0
+    result.bytes = 0
+    while offset < end and result.scanned < limits.scan_count_max:
+        at = queue.at(offset * QUEUE_ENTRY_BYTES)
+        if at == NULL:
+            break
+        where = <int64_t> load64(at)
+        size = <int32_t> load32(at + 8)
+        if tags is not None and not tags.match(<int64_t> load64(at + 12)):
+            offset += 1
+            result.scanned += 1
+            continue
+        in_memory = log.end - where <= limits.memory_window
+        if result.count and (
+                result.count >= count_max
+                or result.bytes + size > limits.bytes_max
+                or result.bytes + size > (limits.memory_bytes_max if in_memory else limits.disk_bytes_max)
+                or result.count >= (limits.memory_count_max if in_memory else limits.disk_count_max)):
+            break
+        offset += 1
+        result.scanned += 1
+        if readable_size(log, where, log.visible) == 0:
+            continue  # padding, or a segment that retention has taken
+        slices[result.count].at = log.at(where)
+        slices[result.count].size = size
+        result.count += 1
+        result.bytes += size
+    result.next_offset = offset
+
+
+# ---------------------------------------------------------------- bytes objects without their overhead
+
+
+cdef extern from "Python.h":
+    cdef struct PyBytesObject:
+        pass
+    char* as_string "PyBytes_AS_STRING"(void*) nogil
+    Py_ssize_t get_size "PyBytes_GET_SIZE"(void*) nogil
+
+
+cdef inline const uint8_t* data_of(bytes value) noexcept nogil:
+    return <const uint8_t*> as_string(<void*> value)
+
+
+cdef inline Py_ssize_t len_of(bytes value) noexcept nogil:
+    return get_size(<void*> value)
+
+
+cdef inline Text text_of(bytes value):
+    return Text(<const uint8_t*> PyBytes_AS_STRING(value), len(value))
+
+
+cdef inline bint same_text(Text text, bytes value) noexcept nogil:
+    return text.size == len_of(value) and memcmp(text.at, data_of(value), text.size) == 0
