@@ -96,6 +96,25 @@ class TopicNotFound(RequestRejected):
         self.topic = topic
 
 
+class GroupNotFound(RequestRejected):
+    """The subscription group does not exist here."""
+
+    code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+    def __init__(self, group: str) -> None:
+        super().__init__(
+            f"subscription group {group!r} does not exist; "
+            "create it, or set autoCreateSubscriptionGroup=true"
+        )
+        self.group = group
+
+
+class InvalidParameter(RequestRejected):
+    """A value in the request that cannot be used; the message names it and what it takes."""
+
+    code = ResponseCode.INVALID_PARAMETER
+
+
 class ClientError(ArianeError):
     """A client call that did not succeed."""
 
