@@ -1,0 +1,39 @@
+"""Headers of PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361)."""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from ariane.protocol.headers import Header, Int32, Int64
+
+
+class PullHeader(Header, frozen=True, kw_only=True):
+    """PULL_MESSAGE (11): messages of one queue from an offset on."""
+
+    group: str = field(name="consumerGroup")
+    topic: str
+    queue_id: Int32 = field(name="queueId")
+    queue_offset: Int64 = field(name="queueOffset")
+    count_max: Int32 = field(name="maxMsgNums")
+    system_flag: Int32 = field(name="sysFlag")  # PullFlag bits
+    commit_offset: Int64 = field(name="commitOffset")  # counts only with COMMIT_OFFSET set
+    suspend_ms: Int64 = field(name="suspendTimeoutMillis")
+    subscription_version: Int64 = field(name="subVersion", default=0)
+    subscription: str | None = None
+    expression_type: str | None = field(name="expressionType", default=None)
+    bytes_max: Int32 | None = field(name="maxMsgBytes", default=None)
+    request_source: Int32 | None = field(name="requestSource", default=None)
+    broker_name: str | None = field(name="bname", default=None)
+
+
+class PullReply(Header, frozen=True, kw_only=True):
+    """The answer to a pull, whatever its code; Java fails without the first four."""
+
+    suggested_broker_id: Int64 = field(name="suggestWhichBrokerId")
+    next_offset: Int64 = field(name="nextBeginOffset")
+    min_offset: Int64 = field(name="minOffset")
+    max_offset: Int64 = field(name="maxOffset")
+    offset_delta: Int64 | None = field(name="offsetDelta", default=None)
+    topic_system_flag: Int32 | None = field(name="topicSysFlag", default=None)
+    group_system_flag: Int32 | None = field(name="groupSysFlag", default=None)
+    forbidden_type: Int32 | None = field(name="forbiddenType", default=None)

@@ -1,0 +1,15 @@
+"""How much of anything a peer may send before it is refused. One place, so that it can be read."""
+
+from __future__ import annotations
+
+from typing import Final
+
+FRAME_BYTES_MAX: Final = 16 << 20  # whole frame; every RocketMQ peer closes beyond it
+HEADER_BYTES_MAX: Final = 64 << 10  # what a server reads of a header
+REPLY_HEADER_BYTES_MAX: Final = 8 << 20  # a batch reply names every message in its header
+EXT_FIELDS_MAX: Final = 128
+DEPTH_MAX: Final = 16  # nesting of JSON, in headers and bodies
+TOLERANT_BYTES_MAX: Final = 1 << 20  # text that only the slow, tolerant reader understands
+INFLATED_BYTES_MAX: Final = 64 << 20
+INFLATE_RATIO_MAX: Final = 100
+SHORT_MAX: Final = 0x7FFF
