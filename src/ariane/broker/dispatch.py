@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
-
-import msgspec
 
 from ariane.broker.handlers.pull import pull
 from ariane.broker.handlers.query import (
@@ -21,45 +19,38 @@ from ariane.broker.requests import Held, Outcome, Request, attempt
 from ariane.broker.state import BrokerState
 from ariane.codes import RequestCode, ResponseCode
 from ariane.protocol.command import Command, reply
-from ariane.protocol.headers.codec import decode_header
+from ariane.protocol.headers import Header, decode_header
+from ariane.protocol.headers.offsets import MaxOffsetHeader, QueueHeader, SearchOffsetHeader
 from ariane.protocol.headers.pull import PullHeader
-from ariane.protocol.headers.query import (
-    EarliestStoreTimeHeader,
-    MaxOffsetHeader,
-    MinOffsetHeader,
-    QueryHeader,
-    SearchOffsetHeader,
-    ViewHeader,
-)
-from ariane.protocol.headers.send import SendHeader, SendHeaderV2
+from ariane.protocol.headers.query import QueryHeader, ViewHeader
+from ariane.protocol.headers.send import decode_send_header
 from ariane.remoting.connection import Connection
 
 
 class Handler(NamedTuple):
-    """A function that carries out one request code, and the header it reads."""
+    """A function that carries out one request code, and the header it reads (or how to read it)."""
 
     run: Callable[[Request[Any], BrokerState], Outcome]
-    header: type[msgspec.Struct] | None = None
-    spelled_out: type[msgspec.Struct] | None = None  # its twin with long names
+    header: type[Header] | Callable[[Mapping[str, str]], Header] | None = None
 
-    def header_of(self, fields: dict[str, str]) -> msgspec.Struct | None:
+    def header_of(self, fields: Mapping[str, str]) -> Header | None:
         """Read the header, or raise BadHeader."""
-        if self.spelled_out is not None and "topic" in fields:
-            return decode_header(self.spelled_out, fields)
-        return None if self.header is None else decode_header(self.header, fields)
+        if isinstance(self.header, type):
+            return decode_header(self.header, fields)
+        return None if self.header is None else self.header(fields)
 
 
 HANDLERS: Final[dict[int, Handler]] = {
-    RequestCode.SEND_MESSAGE: Handler(send, SendHeaderV2, SendHeader),
-    RequestCode.SEND_MESSAGE_V2: Handler(send, SendHeaderV2, SendHeader),
-    RequestCode.SEND_BATCH_MESSAGE: Handler(send, SendHeaderV2, SendHeader),
+    RequestCode.SEND_MESSAGE: Handler(send, decode_send_header),
+    RequestCode.SEND_MESSAGE_V2: Handler(send, decode_send_header),
+    RequestCode.SEND_BATCH_MESSAGE: Handler(send, decode_send_header),
     RequestCode.PULL_MESSAGE: Handler(pull, PullHeader),
     RequestCode.LITE_PULL_MESSAGE: Handler(pull, PullHeader),
     RequestCode.QUERY_MESSAGE: Handler(query, QueryHeader),
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Handler(search_offset, SearchOffsetHeader),
     RequestCode.GET_MAX_OFFSET: Handler(max_offset, MaxOffsetHeader),
-    RequestCode.GET_MIN_OFFSET: Handler(min_offset, MinOffsetHeader),
-    RequestCode.GET_EARLIEST_MSG_STORETIME: Handler(earliest_store_time, EarliestStoreTimeHeader),
+    RequestCode.GET_MIN_OFFSET: Handler(min_offset, QueueHeader),
+    RequestCode.GET_EARLIEST_MSG_STORETIME: Handler(earliest_store_time, QueueHeader),
     RequestCode.VIEW_MESSAGE_BY_ID: Handler(view_by_id, ViewHeader),
 }
 

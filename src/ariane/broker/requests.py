@@ -11,11 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-import msgspec
-
 from ariane.codes import ResponseCode
 from ariane.errors import BadHeader, DiskFull, RequestRejected, StoreError, StoreReadOnly
 from ariane.protocol.command import Command, reply
+from ariane.protocol.headers import Header
 from ariane.remoting.connection import Connection
 
 H = TypeVar("H")
@@ -44,7 +43,7 @@ class Request(Generic[H]):
 class Reply:
     """An answer that is ready."""
 
-    header: msgspec.Struct | None = None
+    header: Header | None = None
     body: bytes = b""
     code: ResponseCode = ResponseCode.SUCCESS
     remark: str | None = None
@@ -53,7 +52,7 @@ class Reply:
     @classmethod
     def of(
         cls,
-        header: msgspec.Struct | None = None,
+        header: Header | None = None,
         *,
         body: bytes = b"",
         code: ResponseCode = ResponseCode.SUCCESS,

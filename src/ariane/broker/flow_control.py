@@ -1,0 +1,87 @@
+"""When the broker is too busy to be useful, it says so: SYSTEM_BUSY, in RocketMQ's words.
+
+There is no request queue to measure, but there is the loop: a heartbeat that comes late tells how
+long whatever is handled now has waited in the socket. An append that stalled on the page cache is
+the same sickness with a name of its own, and what waited behind it hears that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from ariane.clock import Timers
+from ariane.codes import ResponseCode
+from ariane.config import BrokerConfig, StoreConfig
+from ariane.errors import RequestRejected
+from ariane.remoting.connection import Connection
+
+BEAT_S: Final = 0.05
+IN_FLIGHT_BYTES_MAX: Final = 256 << 20  # answers peers have not taken yet, all connections together
+
+
+class Busy(RequestRejected):
+    """The broker asks the client to try elsewhere, or later."""
+
+    code = ResponseCode.SYSTEM_BUSY
+    retriable = True
+
+
+class FlowControl:
+    """Decides, before a request is carried out, whether it has waited too long to be worth it."""
+
+    def __init__(
+        self,
+        timers: Timers,
+        config: Callable[[], BrokerConfig],
+        store_config: Callable[[], StoreConfig],
+        connections: Callable[[], Iterable[Connection]] = tuple,
+        in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
+    ) -> None:
+        self._timers = timers
+        self._config = config
+        self._store_config = store_config
+        self._connections = connections
+        self._in_flight_bytes_max = in_flight_bytes_max
+        self._in_flight_bytes = 0
+        self._beat_due_s = timers.clock.monotonic_s() + BEAT_S
+        self._is_page_cache_busy = False
+        timers.every(BEAT_S, self._beat)
+
+    def admit_send(self) -> None:
+        """Refuse a send that waited too long, or that waited behind a stalled append."""
+        if self._is_page_cache_busy:
+            raise Busy("[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while")
+        self._admit(self._config().send_wait_max_ms)
+
+    def admit_pull(self) -> None:
+        """Refuse a pull that waited too long, or when peers leave too many answers untaken."""
+        if self._in_flight_bytes > self._in_flight_bytes_max:
+            raise Busy("[OVERLOAD]system busy, start flow control for a while")
+        self._admit(self._config().pull_wait_max_ms)
+
+    def append_took(self, duration_s: float) -> None:
+        """Learn how long an append held the loop."""
+        if duration_s * 1000 > self._store_config().page_cache_busy_ms:
+            self._is_page_cache_busy = True
+
+    def answered(self, byte_count: int) -> None:
+        """Learn of an answer on its way; corrected by the next heartbeat."""
+        self._in_flight_bytes += byte_count
+
+    def waited_ms(self) -> int:
+        """How long what is handled now may have waited for the loop."""
+        return max(0, round((self._timers.clock.monotonic_s() - self._beat_due_s) * 1000))
+
+    def _admit(self, wait_max_ms: int) -> None:
+        waited_ms = self.waited_ms()
+        if waited_ms > wait_max_ms and self._config().fast_failure:
+            raise Busy(
+                "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, "
+                f"period in queue: {waited_ms}ms, size of queue: 0"
+            )
+
+    def _beat(self) -> None:
+        self._beat_due_s = self._timers.clock.monotonic_s() + BEAT_S
+        self._is_page_cache_busy = False
+        self._in_flight_bytes = sum(each.unsent_bytes for each in self._connections())

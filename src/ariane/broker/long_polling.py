@@ -1,0 +1,159 @@
+"""Long polling: pulls that found nothing yet, kept as values until something arrives.
+
+Theory of operation. A held pull belongs to one queue. While a queue has any, the kernel's
+`is_waiting` flag on it is set, and an append to it is reported to `arrived`, which only notes the
+queue; the wake runs once for all the appends of one turn of the loop. A wake carries the pull out
+again from where it last looked: messages found (or an error) are the answer; messages that its tags
+exclude move `queue_offset` past them and the pull stays. What the flush has not covered yet is not
+visible, so a queue that was woken too early is looked at again when the store's watermark moves.
+
+Invariant: a held pull is in its queue's set and in exactly one expiry slot, or in neither.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from ariane.broker.requests import Held, Reply, attempt
+from ariane.clock import Timer, Timers
+from ariane.codes import ResponseCode
+from ariane.remoting.connection import Connection
+from ariane.store.store import Store
+
+logger = logging.getLogger("ariane.broker")
+
+SLOT_S: Final = 0.05  # expiry is this exact: answered at most one slot late
+QueueKey = tuple[str, int]
+
+
+class LongPolling:
+    """All held pulls, by queue, by expiry and by connection."""
+
+    def __init__(self, store: Store, timers: Timers) -> None:
+        self._store = store
+        self._timers = timers
+        self._queues: dict[QueueKey, dict[int, Held]] = {}
+        self._slots: dict[int, dict[int, Held]] = {}
+        self._connections: dict[Connection, dict[int, Held]] = {}
+        self._arrived: set[QueueKey] = set()
+        self._unseen: set[QueueKey] = set()  # arrived, but not visible yet
+        self._wake: Timer | None = None
+        self._expiry: Timer | None = None
+        store.on_advance.append(self._on_advance)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._queues.values()))
+
+    def hold(self, held: Held) -> None:
+        """Keep a pull until its queue grows or its time is up."""
+        connection = held.request.connection
+        if connection.is_closed:
+            return
+        queue = (held.topic, held.queue_id)
+        self._queues.setdefault(queue, {})[id(held)] = held
+        self._slots.setdefault(_slot_of(held), {})[id(held)] = held
+        if connection not in self._connections:
+            self._connections[connection] = {}
+            connection.on_close.append(self._connection_closed)
+        self._connections[connection][id(held)] = held
+        self._store.queue(*queue).is_waiting = True
+        if self._expiry is None:
+            self._expiry = self._timers.after(SLOT_S, self._expire)
+
+    def arrived(self, topic: str, queue_id: int) -> None:
+        """Note that a queue grew; its pulls are looked at before the loop sleeps again."""
+        if (topic, queue_id) not in self._queues:
+            return
+        self._arrived.add((topic, queue_id))
+        if self._wake is None:
+            self._wake = self._timers.after(0.0, self._wake_arrived)
+
+    def topic_changed(self, topic: str) -> None:
+        """Carry out every pull on a topic again: it may be gone, or closed to reading."""
+        for queue in [queue for queue in self._queues if queue[0] == topic]:
+            for held in list(self._queues[queue].values()):
+                self._answer(held, _again(held))
+
+    def release_all(self) -> None:
+        """Answer everything with what there is; the broker is stopping."""
+        for held in [held for queue in self._queues.values() for held in queue.values()]:
+            self._answer(held, _again(held))
+
+    def _wake_arrived(self) -> None:
+        self._wake = None
+        queues, self._arrived = self._arrived, set()
+        self._wake_queues(queues)
+
+    def _on_advance(self) -> None:
+        if self._unseen:
+            queues, self._unseen = self._unseen, set()
+            self._wake_queues(queues)
+
+    def _wake_queues(self, queues: Iterable[QueueKey]) -> None:
+        for queue in queues:
+            for held in list(self._queues.get(queue, {}).values()):
+                if not self._look_again(held):
+                    self._unseen.add(queue)
+
+    def _look_again(self, held: Held) -> bool:
+        """Carry the pull out from where it last looked; False when there was nothing to see yet."""
+        end = self._store.max_offset(held.topic, held.queue_id)
+        if end <= held.queue_offset:
+            return False
+        while held.queue_offset < end:
+            reply = _again(held)
+            next_offset = getattr(reply.header, "next_offset", 0)
+            if (
+                reply.code is not ResponseCode.PULL_RETRY_IMMEDIATELY
+                or next_offset <= held.queue_offset
+            ):
+                self._answer(held, reply)
+                return True
+            held.queue_offset = next_offset  # nothing in between was meant for this pull
+        return True
+
+    def _expire(self) -> None:
+        self._expiry = None
+        end = int(self._timers.clock.monotonic_s() / SLOT_S)
+        for slot in [slot for slot in self._slots if slot < end]:
+            for held in list(self._slots[slot].values()):
+                self._answer(held, _again(held))
+        if self._slots:
+            self._expiry = self._timers.after(SLOT_S, self._expire)
+
+    def _answer(self, held: Held, reply: Reply) -> None:
+        self._forget(held)
+        held.request.answer(reply)
+
+    def _connection_closed(self, connection: Connection) -> None:
+        for held in list(self._connections.get(connection, {}).values()):
+            self._forget(held)
+        self._connections.pop(connection, None)
+
+    def _forget(self, held: Held) -> None:
+        queue = (held.topic, held.queue_id)
+        waiting = self._queues[queue]
+        del waiting[id(held)]
+        if not waiting:
+            del self._queues[queue]
+            self._store.queue(*queue).is_waiting = False
+        slot = self._slots[_slot_of(held)]
+        del slot[id(held)]
+        if not slot:
+            del self._slots[_slot_of(held)]
+        self._connections[held.request.connection].pop(id(held), None)
+
+
+def _again(held: Held) -> Reply:
+    """Carry a held pull out; one that fails on our own fault must not keep the others waiting."""
+    try:
+        return attempt(lambda: held.again(held.queue_offset))
+    except Exception as error:
+        logger.exception("held pull failed topic=%s queue=%d", held.topic, held.queue_id)
+        return Reply.refusal(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+
+
+def _slot_of(held: Held) -> int:
+    return int(held.until_s / SLOT_S)
