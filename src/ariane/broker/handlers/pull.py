@@ -1,0 +1,193 @@
+"""PULL_MESSAGE and its lite twin: messages when there are some, patience when there are none."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from ariane.broker.requests import Held, Reply, Request
+from ariane.broker.state import BrokerState
+from ariane.codes import Permission, PullFlag, ResponseCode
+from ariane.errors import InvalidParameter, RequestRejected
+from ariane.protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from ariane.protocol.headers.pull import PullHeader, PullReply
+from ariane.protocol.message import tags_code_of
+from ariane.store.store import FoundStatus
+
+PullRequest = Request[PullHeader]
+
+SUSPEND_MS_MAX: Final = 28_000  # clients give up, and close the connection, at 30 s
+TAG_TYPES: Final = ("", "TAG")
+TAGS_MAX: Final = 1_024
+
+CODES: Final = {
+    FoundStatus.FOUND: ResponseCode.SUCCESS,
+    FoundStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    FoundStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    FoundStatus.NO_MATCHED_LOGIC_QUEUE: ResponseCode.PULL_NOT_FOUND,
+    FoundStatus.NO_MESSAGE_IN_QUEUE: ResponseCode.PULL_NOT_FOUND,
+    FoundStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    FoundStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    FoundStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    FoundStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+NEVER_WRITTEN: Final = (FoundStatus.NO_MATCHED_LOGIC_QUEUE, FoundStatus.NO_MESSAGE_IN_QUEUE)
+
+
+class Forbidden(RequestRejected):
+    """Somebody said that this group may not read here."""
+
+    code = ResponseCode.NO_PERMISSION
+
+
+class Access(NamedTuple):
+    """What the checks found: the pull may go on, with this filter."""
+
+    topic: TopicConfig
+    group: SubscriptionGroupConfig
+    tag_codes: frozenset[int] | None  # None: every message
+
+
+def pull(request: PullRequest, state: BrokerState) -> Reply | Held:
+    """Answer with messages, or hold the request until some arrive or its time is up."""
+    state.flow.admit_pull()
+    header = request.header
+    access = check_access(request, state)
+    moved_to = state.offsets.take_reset(header.group, header.topic, header.queue_id)
+    if moved_to is not None:
+        return moved_reply(header, access, moved_to, state)
+    reply = read(request, access, header.queue_offset, state)
+    if header.system_flag & PullFlag.COMMIT_OFFSET:
+        state.offsets.commit(header.group, header.topic, header.queue_id, header.commit_offset)
+    if reply.code is not ResponseCode.PULL_NOT_FOUND or not header.system_flag & PullFlag.SUSPEND:
+        return reply
+    # Nothing ran between the read and this line, so no message can arrive unseen.
+    return Held(
+        request,
+        topic=header.topic,
+        queue_id=header.queue_id,
+        queue_offset=header.queue_offset,
+        until_s=state.clock.monotonic_s() + suspend_s(header, state),
+        again=lambda first: read(request, check_access(request, state), first, state),
+    )
+
+
+def suspend_s(header: PullHeader, state: BrokerState) -> float:
+    """How long the pull may be held."""
+    asked_ms = header.suspend_ms if state.config.long_polling else state.config.short_polling_ms
+    return min(max(asked_ms, 0), SUSPEND_MS_MAX) / 1000
+
+
+def read(request: PullRequest, access: Access, first: int, state: BrokerState) -> Reply:
+    """Read the queue from `first` on; the outcome is the answer."""
+    header = request.header
+    found = state.store.read(
+        header.topic,
+        header.queue_id,
+        first,
+        count_max=max(header.count_max, 1),
+        tag_codes=access.tag_codes,
+    )
+    if found.message_count:
+        state.stats.got_by(header.topic, header.group).add(found.message_count, len(found.body))
+        state.flow.answered(len(found.body))
+    code = CODES[found.status]
+    if found.status in NEVER_WRITTEN and first != 0:
+        code = ResponseCode.PULL_OFFSET_MOVED
+    return Reply.of(
+        pull_reply(access, found.next_offset, found.min_offset, found.max_offset),
+        body=found.body,
+        code=code,
+        remark=found.status.name,
+    )
+
+
+def moved_reply(header: PullHeader, access: Access, moved_to: int, state: BrokerState) -> Reply:
+    """Send the consumer to the offset an administrator set; said once."""
+    min_offset = state.store.min_offset(header.topic, header.queue_id)
+    max_offset = state.store.max_offset(header.topic, header.queue_id)
+    return Reply.of(
+        pull_reply(access, moved_to, min_offset, max_offset),
+        code=ResponseCode.PULL_OFFSET_MOVED,
+        remark="OFFSET_RESET",
+    )
+
+
+def pull_reply(access: Access, next_offset: int, min_offset: int, max_offset: int) -> PullReply:
+    """The header of every answer to a pull that passed its checks."""
+    return PullReply(
+        suggested_broker_id=0,
+        group_flags=access.group.flags,
+        next_offset=next_offset,
+        max_offset=max_offset,
+        min_offset=min_offset,
+        topic_flags=access.topic.flags,
+    )
+
+
+def check_access(request: PullRequest, state: BrokerState) -> Access:
+    """Every reason to refuse a pull, in RocketMQ's order."""
+    header = request.header
+    if not state.config.permission & Permission.READ:
+        raise Forbidden(f"the broker[{state.config.name}] pulling message is forbidden")
+    group = state.groups.for_consumer(header.group)
+    if not group.consume_enabled:
+        raise Forbidden(f"subscription group no permission, {header.group}")
+    topic = state.topics.existing(header.topic)
+    if not topic.permission & Permission.READ:
+        raise Forbidden(f"the topic[{header.topic}] pulling message is forbidden")
+    if not 0 <= header.queue_id < topic.read_queue_count:
+        raise InvalidParameter(
+            f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+            f"topicConfig.readQueueNums:[{topic.read_queue_count}]"
+        )
+    return Access(topic, group, tag_codes_of(header, group, state))
+
+
+def tag_codes_of(
+    header: PullHeader, group: SubscriptionGroupConfig, state: BrokerState
+) -> frozenset[int] | None:
+    """The tags the pull is for: its own when it says so, else those of the last heartbeat."""
+    if header.system_flag & PullFlag.SUBSCRIPTION:
+        expression_type = header.expression_type or "TAG"
+        if expression_type not in TAG_TYPES:
+            raise unsupported_filter(expression_type)
+        return parse_tags(header.subscription or "")
+    members = state.clients.consumer_group(header.group)
+    if members is None:
+        raise RequestRejected(
+            "the consumer's group info not exist", ResponseCode.SUBSCRIPTION_NOT_EXIST
+        )
+    if members.is_broadcast and not group.broadcast_enabled:
+        raise Forbidden(f"the consumer group[{header.group}] can not consume by broadcast way")
+    subscription = members.subscription(header.topic)
+    if subscription is None:
+        raise RequestRejected(
+            "the consumer's subscription not exist", ResponseCode.SUBSCRIPTION_NOT_EXIST
+        )
+    if subscription.version < header.subscription_version:
+        raise RequestRejected(
+            "the consumer's subscription not latest", ResponseCode.SUBSCRIPTION_NOT_LATEST
+        )
+    if subscription.expression_type not in TAG_TYPES:
+        raise unsupported_filter(subscription.expression_type)
+    return subscription.tag_codes
+
+
+def unsupported_filter(expression_type: str) -> RequestRejected:
+    """The refusal of a filter that is not by tag."""
+    return RequestRejected(
+        f"The broker does not support consumer to filter message by {expression_type}"
+    )
+
+
+def parse_tags(expression: str) -> frozenset[int] | None:
+    """Read `A || B`; None for everything."""
+    if expression in ("", "*"):
+        return None
+    tags = [tag.strip() for tag in expression.split("||")]
+    codes = frozenset(tags_code_of(tag) for tag in tags if tag)
+    if not codes or len(codes) > TAGS_MAX:
+        raise RequestRejected(
+            "parse the consumer's subscription failed", ResponseCode.SUBSCRIPTION_PARSE_FAILED
+        )
+    return codes

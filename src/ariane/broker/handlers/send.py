@@ -1,0 +1,157 @@
+"""SEND_MESSAGE in its three spellings: check, place in the log, answer when it is safe enough."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ariane.broker.messages import (
+    UNIQUE_KEY,
+    MessageIllegal,
+    SendRequest,
+    batch_of,
+    is_batch,
+    message_of,
+)
+from ariane.broker.requests import Reply
+from ariane.broker.state import BrokerState
+from ariane.codes import Permission, ResponseCode, SystemFlag
+from ariane.errors import InvalidParameter, RequestRejected
+from ariane.protocol.bodies import TopicConfig
+from ariane.protocol.headers.send import SendReply
+from ariane.protocol.message import decode_properties
+from ariane.store.messages import NewMessage
+from ariane.topics import (
+    RETRY_PREFIX,
+    SEND_FORBIDDEN,
+    TOPIC_BYTES_MAX,
+    is_retry_or_dead_letter,
+    topic_fault,
+)
+
+TIMER_KEYS: Final = ("TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC")
+TRANSACTION_FLAGS: Final = SystemFlag.TRANSACTION_ROLLBACK  # both bits
+INNER_BATCH_FLAGS: Final = SystemFlag.INNER_BATCH | SystemFlag.NEED_UNWRAP
+
+
+def send(request: SendRequest, state: BrokerState) -> Reply:
+    """Place one message, or one batch, in the log; the answer leaves once it is durable enough."""
+    state.flow.admit_send()
+    topic = writable_topic(request, state)
+    queue_id = choose_queue(request.header.queue_id, topic, state)
+    return (send_batch if is_batch(request) else send_one)(request, queue_id, state)
+
+
+def send_one(request: SendRequest, queue_id: int, state: BrokerState) -> Reply:
+    """Place one message."""
+    message = message_of(request, queue_id, state)
+    properties = decode_properties(message.properties.decode())
+    started_s = state.clock.monotonic_s()
+    placed = state.store.append(reroute(message, properties, state))
+    state.flow.append_took(state.clock.monotonic_s() - started_s)
+    state.stats.put_to(message.topic).add(1, placed.size)
+    state.arrived(message.topic, message.queue_id)
+    return Reply.of(
+        reply_header(state, queue_id, placed.queue_offset, placed.message_id, properties),
+        after=state.ack_at(placed.end_offset, properties),
+    )
+
+
+def send_batch(request: SendRequest, queue_id: int, state: BrokerState) -> Reply:
+    """Place all messages of a batch, or none."""
+    header = request.header
+    properties = decode_properties(header.properties or "")
+    if header.topic.startswith(RETRY_PREFIX):
+        raise MessageIllegal(f"batch request does not support retry group {header.topic}")
+    refuse_if_special(properties, header.system_flag, header.topic)
+    batch = batch_of(request, queue_id, state)
+    started_s = state.clock.monotonic_s()
+    placed = state.store.append_batch(batch)
+    state.flow.append_took(state.clock.monotonic_s() - started_s)
+    state.stats.put_to(batch.topic).add(len(placed.message_ids), placed.size)
+    state.arrived(batch.topic, batch.queue_id)
+    message_ids = ",".join(placed.message_ids)
+    return Reply.of(
+        reply_header(state, queue_id, placed.queue_offset, message_ids, properties),
+        after=state.ack_at(placed.end_offset, properties),
+    )
+
+
+def reply_header(
+    state: BrokerState,
+    queue_id: int,
+    queue_offset: int,
+    message_id: str,
+    properties: Mapping[str, str],
+) -> SendReply:
+    """What the producer learns of where its message went."""
+    return SendReply(
+        queue_id=queue_id,
+        transaction_id=properties.get(UNIQUE_KEY),
+        message_id=message_id,
+        trace_on=state.config.trace_on,
+        region=state.config.region,
+        queue_offset=queue_offset,
+    )
+
+
+def writable_topic(request: SendRequest, state: BrokerState) -> TopicConfig:
+    """The topic to send to, made on the way if that is allowed; or RequestRejected."""
+    header = request.header
+    if len(header.topic) > TOPIC_BYTES_MAX and not is_retry_or_dead_letter(header.topic):
+        raise MessageIllegal(f"the topic name is longer than {TOPIC_BYTES_MAX} characters")
+    if fault := topic_fault(header.topic):
+        raise InvalidParameter(fault)
+    if header.topic in SEND_FORBIDDEN:
+        raise RequestRejected(
+            f"Sending message to topic[{header.topic}] is forbidden.", ResponseCode.NO_PERMISSION
+        )
+    topic = state.topics.for_send(
+        header.topic, template=header.default_topic, queue_count=header.default_queue_count
+    )
+    is_open = Permission.WRITE & topic.permission
+    if not is_open or (topic.is_ordered and not Permission.WRITE & state.config.permission):
+        raise RequestRejected(
+            f"sending message to topic[{header.topic}] is forbidden: it is not writable",
+            ResponseCode.NO_PERMISSION,
+        )
+    return topic
+
+
+def choose_queue(asked: int, topic: TopicConfig, state: BrokerState) -> int:
+    """The queue the client asked for, or any writable one when it left the choice to us."""
+    end = max(topic.write_queue_count, topic.read_queue_count)
+    if asked >= end or not end:
+        raise InvalidParameter(
+            f"request queueId[{asked}] is illegal, topic[{topic.name}] has {end} queues"
+        )
+    return asked if asked >= 0 else state.random.randrange(topic.write_queue_count or end)
+
+
+def reroute(message: NewMessage, properties: Mapping[str, str], state: BrokerState) -> NewMessage:
+    """Where the message goes first: delayed, timed and half messages take another way.
+
+    A client that cannot send a message back puts it into the group's retry topic with a delay; it
+    is stored there at once, since a retry that comes early is better than one that is lost.
+    """
+    refuse_if_special(properties, message.system_flag, message.topic)
+    return message
+
+
+def refuse_if_special(properties: Mapping[str, str], system_flag: int, topic: str) -> None:
+    """Refuse what would be stored and then not treated as its sender asked."""
+    if properties.get("TRAN_MSG", "").lower() == "true" or system_flag & TRANSACTION_FLAGS:
+        raise MessageIllegal("transaction messages are not supported by this broker")
+    if any(key in properties for key in TIMER_KEYS):
+        raise MessageIllegal("timer messages are not supported by this broker")
+    if _delay_level(properties) > 0 and not topic.startswith(RETRY_PREFIX):
+        raise MessageIllegal("delayed messages are not supported by this broker")
+    if "INNER_NUM" in properties or system_flag & INNER_BATCH_FLAGS:
+        raise MessageIllegal("inner batches need a batch consume queue, which no topic here has")
+
+
+def _delay_level(properties: Mapping[str, str]) -> int:
+    try:
+        return int(properties.get("DELAY", "0"))
+    except ValueError:
+        raise MessageIllegal(f"DELAY={properties['DELAY']!r} is not a delay level") from None

@@ -1,0 +1,118 @@
+"""From a send request to the message that is stored.
+
+The client's properties are kept byte for byte; what the broker adds comes after them, always in the
+same order, so that equal requests leave equal records whichever path they took.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ariane.broker.requests import Request
+from ariane.broker.state import BrokerState
+from ariane.codes import RequestCode, ResponseCode, SystemFlag
+from ariane.config import BrokerConfig
+from ariane.errors import RequestRejected
+from ariane.protocol.headers.send import SendHeader, SendHeaderV2
+from ariane.protocol.message import decode_properties
+from ariane.store.messages import NewBatch, NewMessage
+
+SendRequest = Request[SendHeader | SendHeaderV2]
+
+PROPERTIES_BYTES_MAX: Final = 32_767
+REGION_KEY: Final = "MSG_REGION"
+TRACE_KEY: Final = "TRACE_ON"
+CLUSTER_KEY: Final = "CLUSTER"
+UNIQUE_KEY: Final = "UNIQ_KEY"
+WAIT_KEY: Final = "WAIT"
+RESERVED_KEYS: Final = (REGION_KEY, TRACE_KEY, CLUSTER_KEY, "POP_CK")  # never the client's to set
+ADDRESS_FLAGS: Final = SystemFlag.BORN_HOST_IPV6 | SystemFlag.STORE_HOST_IPV6
+
+
+class MessageIllegal(RequestRejected):
+    """The message breaks a rule that no retry will mend."""
+
+    code = ResponseCode.MESSAGE_ILLEGAL
+
+
+def is_batch(request: SendRequest) -> bool:
+    """Whether the body holds several messages."""
+    return request.header.is_batch or request.command.code == RequestCode.SEND_BATCH_MESSAGE
+
+
+def stored_properties(text: str, config: BrokerConfig, unique_key: str | None = None) -> bytes:
+    """The client's properties, the broker's, and a unique key for those that came without."""
+    if text and not text.endswith("\x02"):
+        text += "\x02"
+    if any(f"{key}\x01" in text for key in RESERVED_KEYS):
+        pairs = text.removesuffix("\x02").split("\x02")
+        kept = (pair for pair in pairs if pair.partition("\x01")[0] not in RESERVED_KEYS)
+        text = "".join(f"{pair}\x02" for pair in kept)
+    text += (
+        f"{REGION_KEY}\x01{config.region}\x02"
+        f"{TRACE_KEY}\x01{'true' if config.trace_on else 'false'}\x02"
+        f"{CLUSTER_KEY}\x01{config.cluster}\x02"
+    )
+    if unique_key is not None:
+        text += f"{UNIQUE_KEY}\x01{unique_key}\x02"
+    stored = text.encode()
+    if len(stored) > PROPERTIES_BYTES_MAX:
+        raise MessageIllegal(
+            f"the properties take {len(stored)} bytes with the broker's own; "
+            f"{PROPERTIES_BYTES_MAX} are allowed"
+        )
+    return stored
+
+
+def message_of(request: SendRequest, queue_id: int, state: BrokerState) -> NewMessage:
+    """The one message of a plain send, as it will be stored."""
+    header = request.header
+    properties = decode_properties(header.properties or "")
+    _check_body(request.body, state)
+    unique_key = None if properties.get(UNIQUE_KEY) else state.unique_keys.next()
+    host, system_flag = _born(request)
+    return NewMessage(
+        topic=header.topic,
+        queue_id=queue_id,
+        body=request.body,
+        properties=stored_properties(header.properties or "", state.config, unique_key),
+        flag=header.flag,
+        system_flag=system_flag,
+        born_at_ms=header.born_at_ms,
+        born_host=host,
+        reconsume_times=header.reconsume_times or 0,
+    )
+
+
+def batch_of(request: SendRequest, queue_id: int, state: BrokerState) -> NewBatch:
+    """The messages of a batch, each with its own properties as sent; all of them checked."""
+    header = request.header
+    _check_body(request.body, state)
+    host, system_flag = _born(request)
+    return NewBatch(
+        topic=header.topic,
+        queue_id=queue_id,
+        entries=batch_entries(request.body),
+        system_flag=system_flag,
+        born_at_ms=header.born_at_ms,
+        born_host=host,
+        reconsume_times=header.reconsume_times or 0,
+    )
+
+
+def _check_body(body: bytes, state: BrokerState) -> None:
+    bytes_max = state.store_config.message_bytes_max
+    if not body:
+        raise MessageIllegal("the message has no body")
+    if len(body) > bytes_max:
+        raise MessageIllegal(f"the body takes {len(body)} bytes; {bytes_max} are allowed")
+
+
+def _born(request: SendRequest) -> tuple[tuple[str, int], int]:
+    """Where the message comes from, and its flags with the bit that says how that is written."""
+    host, port = request.connection.peer
+    flag = request.header.system_flag & ~ADDRESS_FLAGS
+    host = host.removeprefix("::ffff:")  # an IPv4 peer on an IPv6 socket
+    if ":" in host:
+        flag |= SystemFlag.BORN_HOST_IPV6
+    return (host, port), flag
