@@ -1,0 +1,173 @@
+"""Connections to other processes: one per address, made when first needed, made again when lost."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Final
+
+from ariane.clock import Timers
+from ariane.codes import ResponseCode
+from ariane.errors import ConnectionLost
+from ariane.protocol.command import (
+    SCRATCH_BYTES,
+    Command,
+    CommandDecoder,
+    FrameReader,
+    reply,
+)
+from ariane.protocol.limits import REPLY_HEADER_BYTES_MAX
+from ariane.remoting.connection import Connection, ConnectionLimits, DecoderOf, Handler
+from ariane.remoting.server import CHECK_S
+
+CONNECT_TIMEOUT_S: Final = 3.0
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of `host:port` or `[host]:port`; raises ConnectionLost when it is neither."""
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
+        raise ConnectionLost(f"{address!r} is not an address; write it as host:port")
+    return host, int(port)
+
+
+async def connect(
+    host: str,
+    port: int,
+    *,
+    timers: Timers,
+    handler: Handler | None = None,
+    decoder_of: DecoderOf | None = None,
+    limits: ConnectionLimits | None = None,
+    timeout_s: float = CONNECT_TIMEOUT_S,
+    connection_id: int = 0,
+    scratch: bytearray | None = None,
+) -> Connection:
+    """A new connection; raises ConnectionLost when there is none within `timeout_s`."""
+
+    def protocol() -> Connection:
+        return Connection(
+            connection_id=connection_id,
+            handler=handler or refuse_requests,
+            timers=timers,
+            limits=limits or ConnectionLimits(),
+            decoder_of=decoder_of or reply_decoder_of,
+            scratch=scratch,
+        )
+
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(timeout_s):
+            _, connection = await loop.create_connection(protocol, host, port)
+    except TimeoutError as error:
+        raise ConnectionLost(f"no connection to {host}:{port} within {timeout_s} s") from error
+    except OSError as error:
+        raise ConnectionLost(f"cannot connect to {host}:{port}: {error}") from error
+    return connection
+
+
+def reply_decoder_of(connection: Connection) -> FrameReader:
+    """A decoder for those who ask: answers may have longer headers than requests."""
+    return CommandDecoder(scratch=connection.scratch, header_bytes_max=REPLY_HEADER_BYTES_MAX)
+
+
+def refuse_requests(connection: Connection, command: Command) -> Command | None:
+    """The handler of a client that serves nothing."""
+    remark = f"request code {command.code} is not served here"
+    return reply(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
+
+
+class ConnectionPool:
+    """One connection per address, shared by all who ask; belongs to one event loop."""
+
+    def __init__(
+        self,
+        timers: Timers,
+        *,
+        handler: Handler | None = None,
+        limits: ConnectionLimits | None = None,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+    ) -> None:
+        self._timers = timers
+        self._handler = handler
+        self._limits = limits
+        self._connect_timeout_s = connect_timeout_s
+        self._connections: dict[str, Connection] = {}
+        self._attempts: dict[str, asyncio.Task[Connection]] = {}
+        self._ids = itertools.count(1)
+        self._scratch = bytearray(SCRATCH_BYTES)
+        self._is_closed = False
+        self._check_timer = timers.every(CHECK_S, self._check)
+
+    def existing(self, address: str) -> Connection | None:
+        """The open connection to `address`, if there is one."""
+        connection = self._connections.get(address)
+        return None if connection is None or connection.is_closed else connection
+
+    async def get(self, address: str) -> Connection:
+        """The connection to `address`, made now if need be; raises ConnectionLost."""
+        connection = self.existing(address)
+        if connection is not None:
+            return connection
+        if self._is_closed:
+            raise ConnectionLost("the connections of this client have been closed")
+        attempt = self._attempts.get(address)
+        if attempt is None:
+            attempt = asyncio.get_running_loop().create_task(self._connect(address))
+            self._attempts[address] = attempt
+            attempt.add_done_callback(lambda _: self._attempts.pop(address, None))
+        return await asyncio.shield(attempt)
+
+    async def request(self, address: str, command: Command, timeout_s: float) -> Command:
+        """The answer of whoever listens at `address`."""
+        connection = await self.get(address)
+        return await connection.request(command, timeout_s)
+
+    async def send_one_way(self, address: str, command: Command) -> None:
+        """Send what needs no answer."""
+        connection = await self.get(address)
+        connection.send(command)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        self._is_closed = True
+        self._check_timer.cancel()
+        for attempt in list(self._attempts.values()):
+            attempt.cancel()
+        if self._attempts:
+            await asyncio.wait(list(self._attempts.values()))
+        connections = list(self._connections.values())
+        for connection in connections:
+            connection.close("the client is closing")
+        waits = [asyncio.ensure_future(connection.wait_lost()) for connection in connections]
+        if waits:
+            _, late = await asyncio.wait(waits, timeout=1.0)
+            for connection in connections:
+                connection.drop("the client has closed")
+            if late:
+                await asyncio.wait(late)
+
+    async def _connect(self, address: str) -> Connection:
+        host, port = split_address(address)
+        connection = await connect(
+            host,
+            port,
+            timers=self._timers,
+            handler=self._handler,
+            limits=self._limits,
+            timeout_s=self._connect_timeout_s,
+            connection_id=next(self._ids),
+            scratch=self._scratch,
+        )
+        self._connections[address] = connection
+        connection.on_close.append(lambda lost: self._forget(address, lost))
+        return connection
+
+    def _forget(self, address: str, connection: Connection) -> None:
+        if self._connections.get(address) is connection:
+            del self._connections[address]
+
+    def _check(self) -> None:
+        for connection in list(self._connections.values()):
+            connection.check()

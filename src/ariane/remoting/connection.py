@@ -1,0 +1,334 @@
+"""One connection between two peers: commands both ways, requests matched to their answers.
+
+Used by servers and clients alike. A request needs no task: its handler is a plain call, and may
+answer later with `send`. What a peer has not read yet is bounded: beyond `unread_bytes_pause` we
+stop reading from it, beyond `unread_bytes_max` it is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ariane.clock import Timer, Timers
+from ariane.codes import ResponseCode
+from ariane.errors import (
+    ArianeError,
+    ConnectionLost,
+    ProtocolError,
+    RequestRejected,
+    RequestTimeout,
+)
+from ariane.protocol.command import ByteBudget, Command, CommandDecoder, FrameReader, reply
+
+logger = logging.getLogger("ariane.remoting")
+
+FLUSH_BYTES: Final = 256 << 10  # answers gathered within one read before they are written anyway
+LINGER_S: Final = 5.0  # how long a closing connection may take to write what it still has
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What one peer may cost."""
+
+    unread_bytes_pause: int = 4 << 20
+    unread_bytes_max: int = 64 << 20
+    idle_s: float = 120.0
+    frame_s: float = 60.0  # for a frame to arrive whole
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Speaks frames with one peer until closed."""
+
+    def __init__(
+        self,
+        *,
+        connection_id: int,
+        handler: Handler,
+        timers: Timers,
+        limits: ConnectionLimits,
+        decoder_of: DecoderOf | None = None,
+        on_made: Callable[[Connection], None] | None = None,
+        scratch: bytearray | None = None,
+        budget: ByteBudget | None = None,
+    ) -> None:
+        self.id = connection_id
+        self.peer: tuple[str, int] = ("", 0)
+        self.local: tuple[str, int] = ("", 0)
+        self.is_closed = False
+        self.close_reason = ""
+        self.attachments: dict[str, Any] = {}  # whatever the owner wants to find again
+        self.on_close: list[Callable[[Connection], None]] = []
+        self.scratch = scratch  # shared by all connections of a loop; for decoders
+        self.budget = budget
+        self._handler = handler
+        self._timers = timers
+        self._limits = limits
+        self._on_made = on_made
+        self._decoder = (decoder_of or default_decoder_of)(self)
+        self._transport: asyncio.Transport | None = None
+        self._lost = asyncio.get_running_loop().create_future()
+        self._pending: dict[int, tuple[asyncio.Future[Command], float]] = {}
+        self._deadline_timer: Timer | None = None
+        self._last_opaque = 0
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._gathering = False  # within a read: answers are written together at its end
+        self._flush_is_due = False
+        self._peer_is_slow = False
+        self._was_active = True
+        self._active_s = self._checked_s = timers.clock.monotonic_s()
+        self._frames_seen = 0
+
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes given to this connection that the peer's side has not taken."""
+        transport = self._transport
+        return self._out_bytes + (0 if transport is None else transport.get_write_buffer_size())
+
+    def send(self, command: Command) -> None:
+        """Write a command; it is dropped when the connection has closed."""
+        self.send_bytes(command.encode())
+
+    def send_bytes(self, data: bytes) -> None:
+        """Write whole frames; they are dropped when the connection has closed."""
+        if self.is_closed:
+            return
+        self._out.append(data)
+        self._out_bytes += len(data)
+        if self._gathering:
+            if self._out_bytes >= FLUSH_BYTES:
+                self._flush()
+        elif not self._flush_is_due:
+            self._flush_is_due = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    async def request(self, command: Command, timeout_s: float) -> Command:
+        """The peer's answer; raises RequestTimeout or ConnectionLost."""
+        return await self.start_request(command, timeout_s)
+
+    def start_request(self, command: Command, timeout_s: float) -> asyncio.Future[Command]:
+        """Send a request under a new opaque; the future ends with the answer or a ClientError."""
+        future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+        if self.is_closed:
+            future.set_exception(ConnectionLost(self._lost_text()))
+            return future
+        opaque = self._next_opaque()
+        command.opaque = opaque
+        deadline_s = self._timers.clock.monotonic_s() + timeout_s
+        self._pending[opaque] = (future, deadline_s)
+        self._arm_deadline(deadline_s)
+        self.send(command)
+        return future
+
+    def close(self, reason: str) -> None:
+        """Stop reading, write what is left, and close."""
+        if self.is_closed:
+            return
+        self._flush()
+        self.is_closed = True
+        self.close_reason = reason
+        self._active_s = self._timers.clock.monotonic_s()
+        if self._transport is not None:
+            self._transport.close()
+
+    def drop(self, reason: str) -> None:
+        """Close at once, throwing away what the peer has not read."""
+        self.is_closed = True
+        self.close_reason = self.close_reason or reason
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def wait_lost(self) -> None:
+        """Return once the socket is gone and `on_close` has been told."""
+        await asyncio.shield(self._lost)
+
+    def check(self) -> None:
+        """Close when idle, stuck within a frame, or unable to finish closing; called by a timer."""
+        now_s = self._timers.clock.monotonic_s()
+        if self.is_closed:
+            if now_s - self._active_s >= LINGER_S:
+                self.drop("closing took too long")
+            return
+        if self._was_active:
+            self._was_active = False
+            self._active_s = now_s
+        elif now_s - self._active_s >= self._limits.idle_s:
+            self._close_logged(f"idle for {self._limits.idle_s:.0f} s")
+            return
+        decoder = self._decoder
+        if not decoder.partial_bytes or decoder.frame_count != self._frames_seen:
+            self._frames_seen = decoder.frame_count
+            self._checked_s = now_s
+        elif now_s - self._checked_s >= self._limits.frame_s:
+            self._close_logged(f"a frame has not arrived whole in {self._limits.frame_s:.0f} s")
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Learn the addresses and tell the owner."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.peer = _address(transport.get_extra_info("peername"))
+        self.local = _address(transport.get_extra_info("sockname"))
+        pause = self._limits.unread_bytes_pause
+        transport.set_write_buffer_limits(high=pause, low=pause // 4)
+        if self._on_made is not None:
+            self._on_made(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Fail what waits for answers and tell whoever asked to know."""
+        self.is_closed = True
+        if not self.close_reason:
+            self.close_reason = "closed by the peer" if error is None else str(error)
+        self._decoder.close()
+        self._out.clear()
+        self._out_bytes = 0
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
+        pending, self._pending = self._pending, {}
+        for future, _ in pending.values():
+            if not future.done():
+                future.set_exception(ConnectionLost(self._lost_text()))
+        for callback in self.on_close:
+            try:
+                callback(self)
+            except Exception:  # each owner must hear of it
+                logger.exception("close callback failed peer=%s:%d", *self.peer)
+        if not self._lost.done():
+            self._lost.set_result(None)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        return self._decoder.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Handle every command the new bytes complete; answers leave together."""
+        self._was_active = True
+        self._gathering = True
+        try:
+            commands = self._decoder.received(nbytes)
+            while commands:
+                for command in commands:
+                    if self.is_closed:
+                        return
+                    self._handle(command)
+                commands = self._decoder.received(0)
+        except ProtocolError as error:
+            self._close_logged(str(error))
+        finally:
+            self._gathering = False
+            self._flush()
+
+    def pause_writing(self) -> None:
+        """The peer reads too slowly: read no more requests from it until it has caught up."""
+        self._peer_is_slow = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """The peer has caught up."""
+        self._peer_is_slow = False
+        self._was_active = True
+        if self._transport is not None and not self.is_closed:
+            self._transport.resume_reading()
+
+    # Below: how it is done.
+
+    def _handle(self, command: Command) -> None:
+        if command.is_response:
+            waiting = self._pending.pop(command.opaque, None)
+            if waiting is not None and not waiting[0].done():
+                waiting[0].set_result(command)
+            return
+        answer = self._answer(command)
+        if answer is not None and not command.is_one_way:
+            self.send(answer)
+
+    def _answer(self, command: Command) -> Command | None:
+        """The one place where what a handler raises becomes an answer."""
+        try:
+            return self._handler(self, command)
+        except RequestRejected as rejection:
+            return reply(command, rejection.code, remark=str(rejection))
+        except ArianeError as error:
+            return reply(command, ResponseCode.SYSTEM_ERROR, remark=str(error))
+        except Exception as error:
+            logger.exception("handler failed code=%d peer=%s:%d", command.code, *self.peer)
+            remark = f"internal error in request {command.code}: {type(error).__name__}"
+            return reply(command, ResponseCode.SYSTEM_ERROR, remark=remark)
+
+    def _flush(self) -> None:
+        self._flush_is_due = False
+        if not self._out or self._transport is None or self.is_closed:
+            return
+        data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
+        self._out.clear()
+        self._out_bytes = 0
+        self._transport.write(data)
+        if not self._peer_is_slow:
+            self._was_active = True
+        elif self._transport.get_write_buffer_size() > self._limits.unread_bytes_max:
+            logger.info(
+                "connection dropped peer=%s:%d reason=it does not read its answers", *self.peer
+            )
+            self.drop("the peer does not read its answers")
+
+    def _next_opaque(self) -> int:
+        while True:
+            self._last_opaque = (self._last_opaque + 1) & 0x7FFF_FFFF
+            if self._last_opaque not in self._pending:
+                return self._last_opaque
+
+    def _arm_deadline(self, deadline_s: float) -> None:
+        """One timer per connection, for the earliest deadline, rather than one per request."""
+        timer = self._deadline_timer
+        if timer is not None and not timer.cancelled:
+            if timer.due_s <= deadline_s:
+                return
+            timer.cancel()
+        wait_s = max(0.0, deadline_s - self._timers.clock.monotonic_s())
+        self._deadline_timer = self._timers.after(wait_s, self._expire)
+
+    def _expire(self) -> None:
+        self._deadline_timer = None
+        now_s = self._timers.clock.monotonic_s()
+        done = [
+            opaque
+            for opaque, (future, deadline_s) in self._pending.items()
+            if deadline_s <= now_s or future.done()
+        ]
+        for opaque in done:
+            future, _ = self._pending.pop(opaque)
+            if not future.done():
+                future.set_exception(RequestTimeout(f"no answer from {self._peer_text()} in time"))
+        if self._pending:
+            self._arm_deadline(min(deadline_s for _, deadline_s in self._pending.values()))
+
+    def _close_logged(self, reason: str) -> None:
+        logger.info("connection closed peer=%s:%d reason=%s", *self.peer, reason)
+        self.close(reason)
+
+    def _lost_text(self) -> str:
+        return f"the connection to {self._peer_text()} is closed: {self.close_reason}"
+
+    def _peer_text(self) -> str:
+        return f"{self.peer[0]}:{self.peer[1]}"
+
+
+Handler = Callable[[Connection, Command], Command | None]
+DecoderOf = Callable[[Connection], FrameReader]
+
+
+def default_decoder_of(connection: Connection) -> FrameReader:
+    """A decoder that turns every frame into a Command."""
+    return CommandDecoder(scratch=connection.scratch, budget=connection.budget)
+
+
+def _address(socket_name: object) -> tuple[str, int]:
+    if isinstance(socket_name, tuple) and len(socket_name) >= 2:
+        return str(socket_name[0]), int(socket_name[1])
+    return "", 0

@@ -1,0 +1,145 @@
+"""A listening socket and the connections it has accepted."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from ariane.clock import Timers
+from ariane.protocol.command import SCRATCH_BYTES, ByteBudget
+from ariane.remoting.connection import Connection, ConnectionLimits, DecoderOf, Handler
+
+logger = logging.getLogger("ariane.remoting")
+
+CHECK_S: Final = 5.0  # how often idle connections are looked for
+CONNECTIONS_MAX: Final = 10_000
+UNFINISHED_BYTES_MAX: Final = 256 << 20  # of incomplete frames, all connections together
+
+
+class Server:
+    """Accepts connections until closed. Made by `serve`."""
+
+    def __init__(
+        self,
+        *,
+        handler: Handler,
+        timers: Timers,
+        decoder_of: DecoderOf | None,
+        on_connect: Callable[[Connection], None] | None,
+        on_close: Callable[[Connection], None] | None,
+        connections_max: int,
+        limits: ConnectionLimits,
+    ) -> None:
+        self.host = ""
+        self.port = 0
+        self.connections: set[Connection] = set()
+        self.refused_count = 0
+        self.connections_max = connections_max
+        self._handler = handler
+        self._timers = timers
+        self._decoder_of = decoder_of
+        self._on_connect = on_connect
+        self._on_close = on_close
+        self._limits = limits
+        self._ids = itertools.count(1)
+        self._is_full = False
+        self._scratch = bytearray(SCRATCH_BYTES)
+        self._budget = ByteBudget(UNFINISHED_BYTES_MAX)
+        self._listener: asyncio.Server | None = None
+        self._check_timer = timers.every(CHECK_S, self._check)
+
+    async def listen(self, host: str, port: int) -> None:
+        """Bind and accept; port 0 picks a free one."""
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(self._connection, host, port, backlog=1024)
+        name = self._listener.sockets[0].getsockname()
+        self.host, self.port = str(name[0]), int(name[1])
+
+    async def close(self, *, grace_s: float = 2.0) -> None:
+        """Accept no more, let each connection write what it has for `grace_s`, then be gone."""
+        self._check_timer.cancel()
+        if self._listener is not None:
+            self._listener.close()
+        closing = list(self.connections)
+        for connection in closing:
+            connection.close("the server is stopping")
+        if closing:
+            waits = [asyncio.ensure_future(connection.wait_lost()) for connection in closing]
+            _, late = await asyncio.wait(waits, timeout=grace_s)
+            for connection in list(self.connections):
+                connection.drop("the server has stopped")
+            if late:
+                await asyncio.wait(late)
+        if self._listener is not None:
+            await self._listener.wait_closed()
+
+    def _connection(self) -> Connection:
+        return Connection(
+            connection_id=next(self._ids),
+            handler=self._handler,
+            timers=self._timers,
+            limits=self._limits,
+            decoder_of=self._decoder_of,
+            on_made=self._made,
+            scratch=self._scratch,
+            budget=self._budget,
+        )
+
+    def _made(self, connection: Connection) -> None:
+        if len(self.connections) >= self.connections_max:
+            self._refuse(connection)
+            return
+        self._is_full = False
+        self.connections.add(connection)
+        connection.on_close.append(self._lost)
+        if self._on_connect is not None:
+            self._on_connect(connection)
+
+    def _refuse(self, connection: Connection) -> None:
+        self.refused_count += 1
+        if not self._is_full:
+            self._is_full = True
+            logger.warning("connections refused count=%d is the most allowed", self.connections_max)
+        connection.close("the server has as many connections as it may")
+
+    def _lost(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        if self._on_close is not None:
+            self._on_close(connection)
+
+    def _check(self) -> None:
+        for connection in list(self.connections):
+            connection.check()
+
+
+async def serve(
+    host: str,
+    port: int,
+    *,
+    handler: Handler,
+    timers: Timers,
+    decoder_of: DecoderOf | None = None,
+    on_connect: Callable[[Connection], None] | None = None,
+    on_close: Callable[[Connection], None] | None = None,
+    connections_max: int = CONNECTIONS_MAX,
+    limits: ConnectionLimits | None = None,
+) -> Server:
+    """Listen on `host:port` and call `handler` for every request that arrives."""
+    server = Server(
+        handler=handler,
+        timers=timers,
+        decoder_of=decoder_of,
+        on_connect=on_connect,
+        on_close=on_close,
+        connections_max=connections_max,
+        limits=limits or ConnectionLimits(),
+    )
+    try:
+        await server.listen(host, port)
+    except OSError:
+        await server.close()
+        raise
+    return server
