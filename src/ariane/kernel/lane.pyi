@@ -1,0 +1,67 @@
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ariane.kernel.log import Index, Log, Queue, Tags
+
+class TopicSlot:
+    def __init__(self, name: bytes, queues: list[Queue | None]) -> None: ...
+
+class Grant:
+    message_count: int
+    byte_count: int
+    def __init__(
+        self,
+        queues: list[Queue | None],
+        tags: Tags | None,
+        subscription_version: int,
+        commit: Callable[[int, int], None],
+        group_flags: int,
+        topic_flags: int,
+    ) -> None: ...
+
+class Lane:
+    index: Index | None
+    topics: dict[bytes, TopicSlot]
+    grants: dict[bytes, Grant]
+    is_sync: bool
+    moves_visible: bool
+    held_bytes: int
+    hot_count: int
+    def __init__(
+        self,
+        log: Log,
+        *,
+        decode: Callable[[bytes], Any],
+        begin: Callable[[], int],
+        on_arrivals: Callable[[list[Queue]], None],
+        suffix: bytes,
+        region: bytes,
+        trace_on: bool,
+        host: bytes,
+        is_sync: bool,
+        moves_visible: bool,
+        message_bytes_max: int,
+        frame_bytes_max: int,
+        header_bytes_max: int,
+        held_bytes_max: int,
+        limits: Mapping[str, int],
+    ) -> None: ...
+    def open_topics(self, topics: dict[bytes, TopicSlot]) -> None: ...
+    def revoke(self) -> None: ...
+
+class LaneReader:
+    frame_count: int
+    @property
+    def partial_bytes(self) -> int: ...
+    def __init__(
+        self,
+        lane: Lane,
+        born_host: bytes,
+        send: Callable[[bytes], None],
+        park: Callable[[bytes, int], None],
+    ) -> None: ...
+    def get_buffer(self, size_hint: int) -> memoryview: ...
+    def received(self, byte_count: int) -> list[Any]: ...
+    def close(self) -> None: ...
+
+def grant_key_of(group: bytes, topic: bytes, subscription: bytes | None) -> bytes: ...

@@ -1,0 +1,760 @@
+"""The hot lane: plain sends and pulls answered in one compiled call per socket read.
+
+A frame takes the lane when everything about it is plain: a known open topic, a queue with room, no
+property that asks for more; or a pull that Python has granted before and that finds messages. Any
+other frame is handed back, in its place in the stream, as a Command for the broker's handlers. Those
+handlers are the specification: for a frame both can carry out, the bytes on disk and on the wire
+are the same (tests/property/test_lane.py).
+
+Replies gather in one buffer and leave in one write when the bytes of a read are used up; replies to
+messages that must reach the disk first leave by `park`, with the log offset they wait for.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcmp, memcpy, memmove
+
+from ariane.errors import FrameError
+from ariane.kernel.frames cimport (
+    Field, Head, Output, ReplyFrame, begin_reply, end_header, is_true, needs_escape, number_of, put_name,
+    put_number, put_text, scan_binary, scan_json, unescape, write_hex,
+)
+from ariane.kernel.log cimport (
+    BLANK_BYTES, MESSAGES_PER_READ_MAX, Draft, Index, Log, Properties, Queue, ReadLimits, ReadResult, Tags, Text,
+    find_properties, key_count, load16, load32, next_store_ms, place, read_entries, record_size, save32, save64,
+    tags_code_of, visible_end,
+)
+
+cdef enum:
+    SEND = 10
+    PULL = 11
+    SEND_V2 = 310
+    SEND_BATCH = 320
+    LITE_PULL = 361
+
+cdef enum:
+    RESPONSE_FLAG = 1
+    ONE_WAY_FLAG = 2
+    COMMIT_OFFSET = 1
+    SUBSCRIPTION = 4
+    CLASS_FILTER = 8
+    # Messages with these bits of sysFlag are transactional or wrapped: not plain.
+    NOT_PLAIN = 0x4 | 0x8 | 0x40 | 0x80
+
+cdef enum:
+    BATCH_ENTRY_BYTES_MIN = 22
+    SCRATCH_BYTES = 1 << 18
+
+cdef int64_t WIDE = 1 << 60
+
+cdef Text NO_TEXT
+NO_TEXT.at = NULL
+NO_TEXT.size = 0
+
+cdef bytes _FOUND = b"FOUND"
+cdef Text FOUND_REMARK
+FOUND_REMARK.at = <const uint8_t*> PyBytes_AS_STRING(_FOUND)
+FOUND_REMARK.size = 5
+
+
+cdef class TopicSlot:
+    """A topic that plain sends may go to, with its queues by id (None where none exists yet)."""
+
+    cdef bytes name
+    cdef list queues
+
+    def __init__(self, bytes name not None, list queues not None):
+        self.name = name
+        self.queues = queues
+
+
+cdef class Grant:
+    """Leave to pull: the checks of one (group, topic, filter) have been made and still hold."""
+
+    cdef list queues
+    cdef Tags tags
+    cdef int64_t subscription_version
+    cdef object commit
+    cdef int32_t group_flags
+    cdef int32_t topic_flags
+    cdef public int64_t message_count
+    cdef public int64_t byte_count
+
+    def __init__(self, list queues not None, Tags tags, int64_t subscription_version, commit,
+                 int32_t group_flags, int32_t topic_flags):
+        self.queues = queues
+        self.tags = tags
+        self.subscription_version = subscription_version
+        self.commit = commit
+        self.group_flags = group_flags
+        self.topic_flags = topic_flags
+
+
+cdef class Lane:
+    """What all connections of a broker share: the store's tails, the open topics, the granted pulls.
+
+    `decode(frame)` makes a Command of a whole frame; `begin()` gives the wall clock in milliseconds,
+    or a negative number while nothing may take the lane; `on_arrivals(queues)` hears of queues that
+    grew while somebody waited for them.
+    """
+
+    cdef Log log
+    cdef public Index index
+    cdef public dict topics
+    cdef public dict grants
+    cdef public bint is_sync
+    cdef public bint moves_visible
+    cdef public int64_t held_bytes
+    cdef readonly int64_t hot_count
+    cdef object decode
+    cdef object begin
+    cdef object on_arrivals
+    cdef bytes suffix
+    cdef bytes region
+    cdef bytes trace
+    cdef bytes host
+    cdef int64_t message_bytes_max
+    cdef int64_t frame_bytes_max
+    cdef int64_t header_bytes_max
+    cdef int64_t held_bytes_max
+    cdef ReadLimits limits
+    cdef Output now
+    cdef Output later
+    cdef int64_t later_offset
+    cdef list arrivals
+    cdef uint8_t* text
+    cdef uint8_t* scratch
+    cdef object scratch_view
+    cdef object scratch_owner
+    cdef TopicSlot last_topic
+
+    def __init__(self, Log log not None, *, decode, begin, on_arrivals, bytes suffix not None, bytes region not None,
+                 bint trace_on, bytes host not None, bint is_sync, bint moves_visible, int64_t message_bytes_max,
+                 int64_t frame_bytes_max, int64_t header_bytes_max, int64_t held_bytes_max, limits):
+        self.log = log
+        self.topics = {}
+        self.grants = {}
+        self.decode = decode
+        self.begin = begin
+        self.on_arrivals = on_arrivals
+        self.suffix = suffix
+        self.region = region
+        self.trace = b"true" if trace_on else b"false"
+        self.host = host
+        self.is_sync = is_sync
+        self.moves_visible = moves_visible
+        self.message_bytes_max = message_bytes_max
+        self.frame_bytes_max = frame_bytes_max
+        self.header_bytes_max = header_bytes_max
+        self.held_bytes_max = held_bytes_max
+        self.limits = ReadLimits(0, 0, limits["memory_count_max"], limits["memory_bytes_max"],
+                                 limits["disk_count_max"], limits["disk_bytes_max"], limits["memory_window"], 0)
+        self.limits.bytes_max = limits["bytes_max"]
+        self.limits.scan_count_max = limits["scan_count_max"]
+        self.now = Output()
+        self.later = Output()
+        self.arrivals = []
+        self.text = <uint8_t*> PyMem_Malloc(header_bytes_max)
+        if self.text == NULL:
+            raise MemoryError
+        self.scratch_owner = bytearray(SCRATCH_BYTES)
+        self.scratch_view = memoryview(self.scratch_owner)
+        cdef uint8_t[::1] view = self.scratch_owner
+        self.scratch = &view[0]
+
+    def __dealloc__(self):
+        PyMem_Free(self.text)
+
+    cdef Queue send_queue(self, Text topic, int64_t queue_id):
+        """The queue of an open topic, or None when the frame is not for the lane."""
+        cdef TopicSlot slot = self.last_topic
+        if slot is None or slot.name is None or len(slot.name) != topic.size or memcmp(
+                PyBytes_AS_STRING(slot.name), topic.at, topic.size) != 0:
+            slot = self.topics.get(PyBytes_FromStringAndSize(<char*> topic.at, topic.size))
+            if slot is None:
+                return None
+            self.last_topic = slot
+        if not 0 <= queue_id < PyList_GET_SIZE(slot.queues):
+            return None
+        return <Queue> slot.queues[queue_id]
+
+    def open_topics(self, dict topics not None) -> None:
+        """Replace the topics that plain sends may go to."""
+        self.topics = topics
+        self.last_topic = None
+
+    def revoke(self) -> None:
+        """Forget every grant: something a check looked at has changed."""
+        self.grants.clear()
+
+
+cdef class LaneReader:
+    """The decoder of one connection; see `protocol.command.FrameReader`."""
+
+    cdef Lane lane
+    cdef bytes born_host
+    cdef object send
+    cdef object park
+    cdef uint8_t* held              # bytes of an unfinished frame
+    cdef Py_ssize_t held_size
+    cdef Py_ssize_t held_capacity
+    cdef uint8_t* at                # what is left of the bytes being worked on
+    cdef uint8_t* end
+    cdef bint is_working
+    cdef readonly int64_t frame_count
+    cdef int64_t now_ms
+    cdef Head head
+
+    def __cinit__(self, *arguments, **keywords):
+        self.held = NULL
+        self.held_size = self.held_capacity = 0
+        self.at = self.end = NULL
+
+    def __init__(self, Lane lane not None, bytes born_host not None, send, park):
+        if len(born_host) not in (8, 20):
+            raise ValueError("a born host is 4 or 16 address bytes and a 4-byte port")
+        self.lane = lane
+        self.born_host = born_host
+        self.send = send
+        self.park = park
+
+    def __dealloc__(self):
+        PyMem_Free(self.held)
+
+    @property
+    def partial_bytes(self) -> int:
+        """Bytes held of a frame that is not complete."""
+        return self.held_size
+
+    def get_buffer(self, size_hint) -> memoryview:
+        """Where the next bytes go: one buffer for all connections, since they are used up at once."""
+        return self.lane.scratch_view
+
+    def close(self) -> None:
+        """Forget what is held."""
+        self.lane.held_bytes -= self.held_size
+        PyMem_Free(self.held)
+        self.held = NULL
+        self.held_size = self.held_capacity = 0
+        self.at = self.end = NULL
+        self.is_working = False
+
+    def received(self, Py_ssize_t byte_count) -> list:
+        """Carry out frames until one is not for the lane, which is returned; [] when all are done."""
+        cdef Lane lane = self.lane
+        if not self.is_working:
+            if byte_count == 0:
+                return []
+            self.start(byte_count)
+        cdef int64_t size, whole
+        cdef uint32_t word
+        cdef uint8_t* frame
+        try:
+            while self.end - self.at >= 8:
+                frame = self.at
+                size = <int32_t> load32(frame)
+                word = load32(frame + 4)
+                self.check_lengths(size, word)
+                whole = size + 4
+                if self.end - frame < whole:
+                    break
+                self.at += whole
+                self.frame_count += 1
+                if self.now_ms > 0 and self.carry_out(frame + 8, word, size - 4 - (word & 0xFFFFFF)):
+                    lane.hot_count += 1
+                    continue
+                return [lane.decode(PyBytes_FromStringAndSize(<char*> frame, whole))]
+        except BaseException:
+            self.finish()
+            raise
+        self.keep_rest()
+        self.finish()
+        return []
+
+    cdef int start(self, Py_ssize_t byte_count) except -1:
+        """Point at the new bytes, after what was held before them."""
+        cdef Lane lane = self.lane
+        cdef uint8_t* grown
+        cdef object now = lane.begin()
+        self.now_ms = now
+        self.is_working = True
+        if self.held_size == 0:
+            self.at = lane.scratch
+            self.end = lane.scratch + byte_count
+            return 0
+        if self.held_size + byte_count > self.held_capacity:
+            grown = <uint8_t*> PyMem_Realloc(self.held, (self.held_size + byte_count) * 2)
+            if grown == NULL:
+                raise MemoryError
+            self.held = grown
+            self.held_capacity = (self.held_size + byte_count) * 2
+        memcpy(self.held + self.held_size, lane.scratch, byte_count)
+        self.at = self.held
+        self.end = self.held + self.held_size + byte_count
+        return 0
+
+    cdef int check_lengths(self, int64_t size, uint32_t word) except -1:
+        cdef int64_t header_size = word & 0xFFFFFF
+        if size < 4 + header_size or size + 4 > self.lane.frame_bytes_max:
+            raise FrameError(f"a frame of {size} bytes with a header of {header_size}; a frame may have "
+                             f"{self.lane.frame_bytes_max} bytes and must hold its header")
+        if header_size > self.lane.header_bytes_max:
+            raise FrameError(f"a header of {header_size} bytes; at most {self.lane.header_bytes_max} are read")
+        if word >> 24 > 1:
+            raise FrameError(f"serializer {word >> 24} is unknown; 0 is JSON, 1 is RocketMQ's binary form")
+        return 0
+
+    cdef int keep_rest(self) except -1:
+        """Keep the beginning of a frame whose end has not come yet."""
+        cdef Py_ssize_t rest = self.end - self.at
+        cdef Py_ssize_t before = self.held_size
+        cdef uint8_t* grown
+        if rest == 0:
+            if self.held != NULL:
+                PyMem_Free(self.held)
+                self.held = NULL
+                self.held_capacity = 0
+        elif self.at >= self.held and self.held != NULL and self.at < self.held + self.held_capacity:
+            memmove(self.held, self.at, rest)
+        else:
+            if rest > self.held_capacity:
+                grown = <uint8_t*> PyMem_Realloc(self.held, rest)
+                if grown == NULL:
+                    raise MemoryError
+                self.held = grown
+                self.held_capacity = rest
+            memcpy(self.held, self.at, rest)
+        self.held_size = rest
+        self.lane.held_bytes += rest - before
+        if self.lane.held_bytes > self.lane.held_bytes_max:
+            raise FrameError(f"unfinished frames of all peers hold more than {self.lane.held_bytes_max} bytes")
+        return 0
+
+    cdef int finish(self) except -1:
+        """Let the replies go, and tell of what arrived."""
+        cdef Lane lane = self.lane
+        self.is_working = False
+        if lane.now.size:
+            self.send(lane.now.take())
+        if lane.later.size:
+            self.park(lane.later.take(), lane.later_offset)
+        if lane.arrivals:
+            arrivals = lane.arrivals
+            lane.arrivals = []
+            lane.on_arrivals(arrivals)
+        return 0
+
+    cdef bint carry_out(self, uint8_t* header, uint32_t word, Py_ssize_t body_size) except -1:
+        """Do what a frame asks; False, with nothing done, when it is not for the lane."""
+        cdef Head* head = &self.head
+        cdef Py_ssize_t header_size = word & 0xFFFFFF
+        cdef Text body
+        body.at = header + header_size
+        body.size = body_size
+        if word >> 24:
+            if not scan_binary(header, header_size, head):
+                return False
+        elif not scan_json(header, header_size, head):
+            return False
+        if head.flag & RESPONSE_FLAG:
+            return False
+        if head.code == SEND_V2 or head.code == SEND or head.code == SEND_BATCH:
+            return self.send_message(head, body)
+        if head.code == PULL or head.code == LITE_PULL:
+            return self.pull(head)
+        return False
+
+    # ------------------------------------------------------------ send
+
+    cdef bint send_message(self, Head* head, Text body) except -1:
+        cdef Lane lane = self.lane
+        cdef Field* by_letter[14]
+        cdef int64_t queue_id, system_flag, born_ms, flag, ignored, reconsume_times = 0
+        cdef Text properties
+        cdef Properties found
+        cdef Draft draft
+        cdef Queue queue
+        cdef bint is_batch = head.code == SEND_BATCH
+        if not find_letters(head, by_letter):
+            return False
+        if (by_letter[0] == NULL or by_letter[1] == NULL or by_letter[1].is_escaped or by_letter[2] == NULL
+                or not number(by_letter[3], &ignored) or not number(by_letter[4], &queue_id)
+                or not number(by_letter[5], &system_flag) or not number(by_letter[7], &flag)
+                or by_letter[6] == NULL
+                or not number_of(by_letter[6], -WIDE, WIDE, &born_ms)):
+            return False
+        if by_letter[9] != NULL and not number(by_letter[9], &reconsume_times):
+            return False
+        if by_letter[11] != NULL and not number(by_letter[11], &ignored):
+            return False
+        if (by_letter[10] != NULL and is_true(by_letter[10])) or system_flag & NOT_PLAIN:
+            return False
+        if (by_letter[12] != NULL and is_true(by_letter[12])) != is_batch:
+            return False
+        if body.size == 0 or body.size > lane.message_bytes_max:
+            return False
+        queue = lane.send_queue(by_letter[1].value, queue_id)
+        if queue is None:
+            return False
+        properties = NO_TEXT
+        if by_letter[8] != NULL:
+            properties = by_letter[8].value
+            if by_letter[8].is_escaped:
+                properties.size = unescape(properties, lane.text)
+                properties.at = lane.text
+                if properties.size < 0:
+                    return False
+        find_properties(properties, &found)
+        if found.is_special or needs_escape(found.unique_key):
+            return False
+        draft.born_host.at = <const uint8_t*> PyBytes_AS_STRING(self.born_host)
+        draft.born_host.size = len(self.born_host)
+        draft.born_ms = born_ms
+        draft.prepared_offset = 0
+        draft.queue_id = <int32_t> queue_id
+        draft.system_flag = <int32_t> system_flag
+        draft.reconsume_times = <int32_t> reconsume_times
+        if is_batch:
+            return self.send_batch(head, body, queue, &draft, &found)
+        if found.unique_key.size == 0 or found.ends_open:
+            return False
+        draft.body = body
+        draft.properties = properties
+        draft.suffix.at = <const uint8_t*> PyBytes_AS_STRING(lane.suffix)
+        draft.suffix.size = len(lane.suffix)
+        draft.flag = <int32_t> flag
+        return self.place_one(head, queue, &draft, &found)
+
+    cdef bint place_one(self, Head* head, Queue queue, Draft* draft, Properties* found) except -1:
+        cdef Lane lane = self.lane
+        cdef int64_t store_ms = next_store_ms(lane.log, self.now_ms)
+        cdef int64_t queue_offset = queue.end
+        cdef int64_t log_offset
+        cdef ReplyFrame reply
+        cdef Output output
+        draft.keys = found.keys
+        draft.unique_key = found.unique_key
+        draft.tags_code = tags_code_of(lane.log, queue, found, store_ms)
+        log_offset = place(lane.log, queue, lane.index, draft, store_ms)
+        if log_offset < 0:
+            return False
+        self.placed(queue)
+        if head.flag & ONE_WAY_FLAG:
+            return True
+        output = self.output_for(found)
+        begin_reply(&reply, output.room(512 + found.unique_key.size + len(lane.region)), head, 0, NO_TEXT)
+        self.begin_send_reply(&reply, queue, found)
+        put_message_ids(&reply, lane.host, &log_offset, 1)
+        self.end_send_reply(&reply, head, output, queue_offset)
+        return True
+
+    cdef bint send_batch(self, Head* head, Text body, Queue queue, Draft* draft, Properties* wrapper) except -1:
+        """Place every entry of a batch, once all have been looked at and all have room."""
+        cdef Lane lane = self.lane
+        cdef int64_t[MESSAGES_PER_READ_MAX] log_offsets
+        cdef int64_t queue_offset = queue.end, store_ms, total = 0, keys = 0
+        cdef int count = 0, i
+        cdef Text rest = body
+        cdef Properties found
+        cdef ReplyFrame reply
+        cdef Output output
+        draft.suffix = NO_TEXT
+        while rest.size:
+            if count == MESSAGES_PER_READ_MAX or not next_entry(&rest, draft):
+                return False
+            find_properties(draft.properties, &found)
+            if found.is_special or draft.body.size == 0:
+                return False
+            draft.keys = found.keys
+            draft.unique_key = found.unique_key
+            total += record_size(lane.log, queue, draft)
+            keys += key_count(draft)
+            count += 1
+        if (lane.log.first_position + lane.log.count * lane.log.file_bytes - lane.log.end < total + BLANK_BYTES
+                or queue.end + count > queue.reserved_end
+                or queue.at((queue.end + count - 1) * 20) == NULL
+                or (lane.index is not None and lane.index.room() < keys)):
+            return False
+        store_ms = next_store_ms(lane.log, self.now_ms)
+        rest = body
+        for i in range(count):
+            next_entry(&rest, draft)
+            find_properties(draft.properties, &found)
+            draft.keys = found.keys
+            draft.unique_key = found.unique_key
+            draft.tags_code = tags_code_of(lane.log, queue, &found, store_ms)
+            log_offsets[i] = place(lane.log, queue, lane.index, draft, store_ms)
+            if log_offsets[i] < 0:
+                raise AssertionError("a batch that fitted does not fit any more")
+        self.placed(queue)
+        if head.flag & ONE_WAY_FLAG:
+            return True
+        output = self.output_for(wrapper)
+        begin_reply(&reply, output.room(512 + wrapper.unique_key.size + len(lane.region) + 60 * count), head, 0, NO_TEXT)
+        self.begin_send_reply(&reply, queue, wrapper)
+        put_message_ids(&reply, lane.host, log_offsets, count)
+        self.end_send_reply(&reply, head, output, queue_offset)
+        return True
+
+    cdef int placed(self, Queue queue) except -1:
+        cdef Lane lane = self.lane
+        if lane.moves_visible:
+            lane.log.visible = lane.log.end
+        if queue.is_waiting and (not lane.arrivals or lane.arrivals[len(lane.arrivals) - 1] is not queue):
+            lane.arrivals.append(queue)
+        return 0
+
+    cdef Output output_for(self, Properties* found):
+        """Where the reply goes: out at once, or to wait for the disk."""
+        cdef Lane lane = self.lane
+        if lane.is_sync and found.waits:
+            lane.later_offset = lane.log.end
+            return lane.later
+        return lane.now
+
+    cdef void begin_send_reply(self, ReplyFrame* reply, Queue queue, Properties* found) noexcept:
+        """Fields in the order of `protocol.headers.send.SendReply`."""
+        put_number(reply, "queueId", 7, queue.queue_id)
+        if found.unique_key.size:
+            put_text(reply, "transactionId", 13, found.unique_key)
+
+    cdef int end_send_reply(self, ReplyFrame* reply, Head* head, Output output, int64_t queue_offset) except -1:
+        cdef Lane lane = self.lane
+        put_bytes(reply, "TRACE_ON", 8, lane.trace)
+        put_bytes(reply, "MSG_REGION", 10, lane.region)
+        put_number(reply, "queueOffset", 11, queue_offset)
+        end_header(reply, head, NO_TEXT, 0)
+        output.size = reply.to - output.data
+        return 0
+
+    # ------------------------------------------------------------ pull
+
+    cdef bint pull(self, Head* head) except -1:
+        cdef Lane lane = self.lane
+        cdef Field* group = NULL
+        cdef Field* topic = NULL
+        cdef Field* subscription = NULL
+        cdef int64_t queue_id = -1, first = -1, count_max = -1, system_flag = -1, commit_offset = 0
+        cdef int64_t suspend_ms = -1, version = 0, ignored
+        cdef bint has_commit = False
+        cdef Field* field
+        cdef int i
+        cdef Grant grant
+        cdef Queue queue
+        cdef ReadLimits limits
+        cdef ReadResult result
+        cdef Text[MESSAGES_PER_READ_MAX] slices
+        for i in range(head.field_count):
+            field = &head.fields[i]
+            if named(field, "consumerGroup", 13):
+                group = field
+            elif named(field, "topic", 5):
+                topic = field
+            elif named(field, "queueId", 7):
+                if not number(field, &queue_id):
+                    return False
+            elif named(field, "queueOffset", 11):
+                if not wide_number(field, &first):
+                    return False
+            elif named(field, "maxMsgNums", 10):
+                if not number(field, &count_max):
+                    return False
+            elif named(field, "sysFlag", 7):
+                if not number(field, &system_flag):
+                    return False
+            elif named(field, "commitOffset", 12):
+                if not wide_number(field, &commit_offset):
+                    return False
+                has_commit = True
+            elif named(field, "suspendTimeoutMillis", 20):
+                if not wide_number(field, &suspend_ms):
+                    return False
+            elif named(field, "subVersion", 10):
+                if not wide_number(field, &version):
+                    return False
+            elif named(field, "subscription", 12):
+                subscription = field
+            elif named(field, "expressionType", 14):
+                if field.value.size and not (field.value.size == 3 and memcmp(field.value.at, <const char*> "TAG", 3) == 0):
+                    return False
+            elif named(field, "maxMsgBytes", 11) or named(field, "requestSource", 13):
+                if not number(field, &ignored):
+                    return False
+        if (group == NULL or topic == NULL or group.is_escaped or topic.is_escaped or queue_id < 0 or first < 0
+                or count_max < 0 or system_flag < 0 or system_flag & CLASS_FILTER or not has_commit or suspend_ms < 0
+                or (subscription != NULL and subscription.is_escaped) or head.flag & ONE_WAY_FLAG):
+            return False
+        grant = lane.grants.get(grant_key(group.value, topic.value,
+                                          subscription if system_flag & SUBSCRIPTION else NULL))
+        if grant is None or queue_id >= PyList_GET_SIZE(grant.queues):
+            return False
+        if not system_flag & SUBSCRIPTION and version > grant.subscription_version:
+            return False
+        queue = <Queue> grant.queues[queue_id]
+        if queue is None or first < queue.min_offset:
+            return False
+        limits = lane.limits
+        limits.count_max = <int32_t> max(count_max, 1)
+        limits.scan_count_max = max(limits.scan_count_max, count_max)
+        read_entries(lane.log, queue, first, grant.tags, &limits, slices, &result)
+        if result.count == 0:
+            return False
+        if system_flag & COMMIT_OFFSET:
+            grant.commit(queue_id, commit_offset)
+        grant.message_count += result.count
+        grant.byte_count += result.bytes
+        self.answer_pull(head, queue, grant, slices, &result)
+        return True
+
+    cdef int answer_pull(self, Head* head, Queue queue, Grant grant, Text* slices, ReadResult* result) except -1:
+        """Fields in the order of `protocol.headers.pull.PullReply`, then the records as they lie in the log."""
+        cdef Lane lane = self.lane
+        cdef ReplyFrame reply
+        cdef uint8_t* to
+        cdef int i
+        begin_reply(&reply, lane.now.room(512 + result.bytes), head, 0, FOUND_REMARK)
+        put_number(&reply, "suggestWhichBrokerId", 20, 0)
+        put_number(&reply, "groupSysFlag", 12, grant.group_flags)
+        put_number(&reply, "nextBeginOffset", 15, result.next_offset)
+        put_number(&reply, "maxOffset", 9, visible_end(lane.log, queue))
+        put_number(&reply, "minOffset", 9, queue.min_offset)
+        put_number(&reply, "topicSysFlag", 12, grant.topic_flags)
+        end_header(&reply, head, FOUND_REMARK, result.bytes)
+        to = reply.to
+        for i in range(result.count):
+            memcpy(to, slices[i].at, slices[i].size)
+            to += slices[i].size
+        lane.now.size = to - lane.now.data
+        return 0
+
+
+def grant_key_of(group: bytes, topic: bytes, subscription: bytes | None) -> bytes:
+    """What a grant is found by; `subscription` only when the request brings its own."""
+    return group + b"\0" + topic + (b"\0" if subscription is None else b"\1" + subscription)
+
+
+cdef bytes grant_key(Text group, Text topic, Field* subscription):
+    cdef Py_ssize_t size = group.size + 1 + topic.size + 1
+    if subscription != NULL:
+        size += subscription.value.size
+    cdef bytes key = PyBytes_FromStringAndSize(NULL, size)
+    cdef char* to = PyBytes_AS_STRING(key)
+    memcpy(to, group.at, group.size)
+    to += group.size
+    to[0] = 0
+    memcpy(to + 1, topic.at, topic.size)
+    to += 1 + topic.size
+    to[0] = 0
+    if subscription != NULL:
+        to[0] = 1
+        memcpy(to + 1, subscription.value.at, subscription.value.size)
+    return key
+
+
+cdef inline bint named(Field* field, const char* name, Py_ssize_t size) noexcept nogil:
+    return field.key.size == size and memcmp(field.key.at, name, size) == 0
+
+
+cdef inline bint number(Field* field, int64_t* value) noexcept nogil:
+    """A 32-bit number that must be there."""
+    return field != NULL and number_of(field, -2147483648, 2147483647, value)
+
+
+cdef inline bint wide_number(Field* field, int64_t* value) noexcept nogil:
+    return number_of(field, -WIDE, WIDE, value)
+
+
+cdef bint find_letters(Head* head, Field** by_letter) noexcept nogil:
+    """The fields of a send under their one-letter names, whichever spelling the client uses."""
+    cdef int i, letter
+    cdef Field* field
+    for i in range(14):
+        by_letter[i] = NULL
+    for i in range(head.field_count):
+        field = &head.fields[i]
+        if head.code == SEND:
+            letter = letter_of(field)
+        else:
+            letter = field.key.at[0] - c'a' if field.key.size == 1 else -1
+            if named(field, "topic", 5):
+                return False  # a V2 code with long names: the handler sorts it out
+        if head.code == SEND and field.key.size == 1 and c'a' <= field.key.at[0] <= c'n':
+            return False
+        if 0 <= letter < 14:
+            by_letter[letter] = field
+    return True
+
+
+cdef inline int letter_of(Field* field) noexcept nogil:
+    """Which letter of SEND_MESSAGE_V2 a field of SEND_MESSAGE corresponds to; -1 for none."""
+    if named(field, "producerGroup", 13): return 0
+    if named(field, "topic", 5): return 1
+    if named(field, "defaultTopic", 12): return 2
+    if named(field, "defaultTopicQueueNums", 21): return 3
+    if named(field, "queueId", 7): return 4
+    if named(field, "sysFlag", 7): return 5
+    if named(field, "bornTimestamp", 13): return 6
+    if named(field, "flag", 4): return 7
+    if named(field, "properties", 10): return 8
+    if named(field, "reconsumeTimes", 14): return 9
+    if named(field, "unitMode", 8): return 10
+    if named(field, "maxReconsumeTimes", 17): return 11
+    if named(field, "batch", 5): return 12
+    return -1
+
+
+cdef bint next_entry(Text* rest, Draft* draft) noexcept nogil:
+    """Cut the next entry off a batch body; False when its sizes do not add up."""
+    cdef const uint8_t* at = rest.at
+    cdef int64_t size, body_size, properties_size
+    if rest.size < BATCH_ENTRY_BYTES_MIN:
+        return False
+    size = <int32_t> load32(at)
+    if size < BATCH_ENTRY_BYTES_MIN or size > rest.size:
+        return False
+    draft.flag = <int32_t> load32(at + 12)
+    body_size = <int32_t> load32(at + 16)
+    if body_size < 0 or body_size > size - BATCH_ENTRY_BYTES_MIN:
+        return False
+    properties_size = <int16_t> load16(at + 20 + body_size)
+    if properties_size < 0 or BATCH_ENTRY_BYTES_MIN + body_size + properties_size != size:
+        return False
+    draft.body.at = at + 20
+    draft.body.size = body_size
+    draft.properties.at = at + 22 + body_size
+    draft.properties.size = properties_size
+    rest.at += size
+    rest.size -= size
+    return True
+
+
+cdef inline void put_bytes(ReplyFrame* reply, const char* name, Py_ssize_t size, bytes value) noexcept:
+    cdef Text text
+    text.at = <const uint8_t*> PyBytes_AS_STRING(value)
+    text.size = len(value)
+    put_text(reply, name, size, text)
+
+
+cdef void put_message_ids(ReplyFrame* reply, bytes host, int64_t* log_offsets, int count) noexcept:
+    """`msgId`: for each message the store host and its log offset in hexadecimal, comma-joined."""
+    cdef uint8_t[8] offset
+    cdef uint8_t* size_at
+    cdef int i
+    put_name(reply, "msgId", 5)
+    size_at = reply.to
+    if reply.is_binary:
+        reply.to += 4
+    for i in range(count):
+        if i:
+            reply.to[0] = c','
+            reply.to += 1
+        save64(offset, <int64_t> log_offsets[i])
+        reply.to = write_hex(reply.to, <const uint8_t*> PyBytes_AS_STRING(host), len(host))
+        reply.to = write_hex(reply.to, offset, 8)
+    if reply.is_binary:
+        save32(size_at, <uint32_t> (reply.to - size_at - 4))
+    else:
+        reply.to[0] = c'"'
+        reply.to += 1
