@@ -27,13 +27,13 @@ class PullHeader(Header, frozen=True, kw_only=True):
 
 
 class PullReply(Header, frozen=True, kw_only=True):
-    """The answer to a pull, whatever its code; Java fails without the first four."""
+    """The answer to a pull, in Apache's order; Java fails without broker id and the offsets."""
 
     suggested_broker_id: Int64 = field(name="suggestWhichBrokerId")
-    next_offset: Int64 = field(name="nextBeginOffset")
-    min_offset: Int64 = field(name="minOffset")
-    max_offset: Int64 = field(name="maxOffset")
-    offset_delta: Int64 | None = field(name="offsetDelta", default=None)
-    topic_system_flag: Int32 | None = field(name="topicSysFlag", default=None)
     group_system_flag: Int32 | None = field(name="groupSysFlag", default=None)
+    next_offset: Int64 = field(name="nextBeginOffset")
+    max_offset: Int64 = field(name="maxOffset")
+    min_offset: Int64 = field(name="minOffset")
+    topic_system_flag: Int32 | None = field(name="topicSysFlag", default=None)
+    offset_delta: Int64 | None = field(name="offsetDelta", default=None)
     forbidden_type: Int32 | None = field(name="forbiddenType", default=None)

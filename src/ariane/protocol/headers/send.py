@@ -48,15 +48,15 @@ class SendHeaderV2(Header, frozen=True, kw_only=True):
 
 
 class SendReply(Header, frozen=True, kw_only=True):
-    """The answer to a send. Java needs the first three and fails without any field at all."""
+    """The answer to a send, in the order Apache writes it. Java fails without any field at all."""
 
-    message_id: str = field(name="msgId")  # the offset id, or one per batch entry, comma-joined
     queue_id: Int32 = field(name="queueId")
-    queue_offset: Int64 = field(name="queueOffset")
     transaction_id: str | None = field(name="transactionId", default=None)
-    batch_unique_id: str | None = field(name="batchUniqId", default=None)
-    region: str | None = field(name="MSG_REGION", default=None)
+    message_id: str = field(name="msgId")  # the offset id, or one per batch entry, comma-joined
     trace_on: str | None = field(name="TRACE_ON", default=None)
+    region: str | None = field(name="MSG_REGION", default=None)
+    batch_unique_id: str | None = field(name="batchUniqId", default=None)
+    queue_offset: Int64 = field(name="queueOffset")
 
 
 class SendBackHeader(Header, frozen=True, kw_only=True):
