@@ -1,0 +1,308 @@
+"""The machine's file system.
+
+Maps are made by `mmap(2)` itself, because Python's `mmap` keeps a descriptor for each and a broker
+has tens of thousands of queue files. A map is undone when the last object that looks into it is
+gone, so a slice of the log handed to a socket outlives the segment it came from.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+import struct
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from ariane.disk.contract import MappedFile
+from ariane.errors import DiskFull, StoreLocked
+
+FILE_MODE: Final = 0o600
+DIRECTORY_MODE: Final = 0o700
+PUNCH_HOLE: Final = 0x02
+KEEP_SIZE: Final = 0x01
+SYNC_ONE_BY_ONE_MAX: Final = 64
+POPULATE_WRITE: Final = 23  # MADV_POPULATE_WRITE, Linux 5.14
+MAP_FAILED: Final = ctypes.c_void_p(-1).value
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+UNSUPPORTED: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+
+# Calls through ctypes leave the interpreter lock; Python's own mmap.madvise would hold it.
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int64,
+]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+
+
+class RealMappedFile:
+    """A file of the machine, mapped.
+
+    Each call opens the file anew: maps outnumber the descriptors a process may have, and a file
+    that one thread syncs may be let go by another. The map keeps the inode, so an error that
+    write-back met is still reported to the descriptor opened after it.
+    """
+
+    __slots__ = ("_address", "_full_path", "buffer", "path", "size")
+
+    def __init__(self, path: str, full_path: str, descriptor: int, size: int, flags: int) -> None:
+        self.path = path
+        self.size = size
+        self._full_path = full_path
+        self._address, self.buffer = _map(descriptor, size, flags)
+
+    def reserve(self, first: int, end: int) -> None:
+        """Give the range blocks of its own, so that writing there cannot fail; or DiskFull."""
+        with self._open() as descriptor, _full_disk(f"no room for {end - first} bytes", self.path):
+            os.posix_fallocate(descriptor, first, end - first)
+
+    def populate(self, first: int, end: int) -> None:
+        """Bring the pages in, ready to be written; an old kernel leaves them to be faulted in."""
+        buffer = self.buffer  # held, so that the pages stay mapped during the call
+        start = first - first % mmap.PAGESIZE
+        length = min(end, len(buffer)) - start
+        if length > 0:
+            _libc.madvise(self._address + start, length, POPULATE_WRITE)
+
+    def write(self, position: int, data: memoryview) -> None:
+        """Copy bytes into the file by a system call; raises DiskFull or OSError, never a signal."""
+        with self._open() as descriptor, _full_disk(f"no room for {len(data)} bytes", self.path):
+            while data:
+                count = os.pwrite(descriptor, data, position)
+                data, position = data[count:], position + count
+
+    def sync(self, first: int, end: int) -> None:
+        """Return once the range (in fact the whole file) is on the platter, or raise OSError."""
+        with self._open() as descriptor:
+            os.fdatasync(descriptor)
+
+    def zero(self, first: int, end: int) -> None:
+        """Make the range read as zeros, giving its blocks back where the file system can."""
+        if end <= first:
+            return
+        with self._open() as descriptor:
+            if _libc.fallocate(descriptor, PUNCH_HOLE | KEEP_SIZE, first, end - first) == 0:
+                return
+            if ctypes.get_errno() not in UNSUPPORTED:
+                raise OSError(ctypes.get_errno(), "cannot zero a range", self.path)
+        self.buffer[first:end] = bytes(end - first)
+
+    def close(self) -> None:
+        """Let go of the file; the memory goes when the last reader does."""
+        self.buffer = memoryview(b"")
+
+    @contextmanager
+    def _open(self) -> Iterator[int]:
+        descriptor = os.open(self._full_path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+class RealLock:
+    """A byte-range lock on an open file."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+
+    def release(self) -> None:
+        """Let others in."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+class RealDisk:
+    """Files below one directory of the machine, which is made if missing."""
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root)
+        self._prefix = f"{self.root}/"  # joining text is ten times as quick as joining Paths
+
+    def mapped(
+        self,
+        path: str,
+        size: int,
+        *,
+        create: bool = False,
+        private: bool = False,
+    ) -> RealMappedFile:
+        """Map a file; `create` makes it (zeros), `private` keeps writes out of the file."""
+        full_path = self._prefix + path
+        access = os.O_RDONLY if private else os.O_RDWR
+        descriptor = os.open(
+            full_path, access | os.O_CLOEXEC | (os.O_CREAT if create else 0), FILE_MODE
+        )
+        try:
+            if create:
+                os.ftruncate(descriptor, size)
+            sharing = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
+            return RealMappedFile(path, full_path, descriptor, size, sharing)
+        finally:
+            os.close(descriptor)
+
+    def names(self, directory: str) -> list[tuple[str, int]]:
+        """Files in a directory with their lengths, sorted; none when it does not exist."""
+        try:
+            with os.scandir(self._prefix + directory) as entries:
+                return sorted(
+                    (entry.name, entry.stat().st_size) for entry in entries if entry.is_file()
+                )
+        except FileNotFoundError:
+            return []
+
+    def directories(self, directory: str) -> list[str]:
+        """Directories in a directory, sorted; none when it does not exist."""
+        try:
+            with os.scandir(self._prefix + directory) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir())
+        except FileNotFoundError:
+            return []
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or directory of that name."""
+        return (self.root / path).exists()
+
+    def read(self, path: str) -> bytes:
+        """A whole file; raises FileNotFoundError."""
+        return (self.root / path).read_bytes()
+
+    def write(self, path: str, data: bytes) -> None:
+        """Make or overwrite a file; nothing is synced."""
+        self._write(path, data, synced=False)
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        """Replace a file so that a crash leaves the old or the new one, the old kept as `.bak`."""
+        self._write(f"{path}.tmp", data, synced=True)
+        with suppress(FileNotFoundError):
+            self.rename(path, f"{path}.bak")
+        self.rename(f"{path}.tmp", path)
+        self.sync_directory(_parent(path))
+
+    def rename(self, path: str, new_path: str) -> None:
+        """Give a file another name in the same directory, replacing what had it."""
+        (self.root / path).replace(self.root / new_path)
+
+    def remove(self, path: str) -> None:
+        """Remove a file; it may be gone already."""
+        (self.root / path).unlink(missing_ok=True)
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory and what is below it; it may be gone already."""
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self.root / path)
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory and the ones above it; it may be there already."""
+        missing = self.root / path
+        if not missing.is_dir():
+            self.root.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+            missing.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+
+    def sync_directory(self, path: str) -> None:
+        """Return once the names in a directory are on the platter."""
+        descriptor = os.open(self.root / path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def sync_many(self, ranges: Sequence[tuple[MappedFile, int, int]]) -> None:
+        """Sync ranges of many files; past a few it is cheaper to sync the whole file system."""
+        if len(ranges) <= SYNC_ONE_BY_ONE_MAX:
+            for file, first, end in ranges:
+                with suppress(FileNotFoundError):  # removed meanwhile: nothing left to keep
+                    file.sync(first, end)
+            return
+        descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if _libc.syncfs(descriptor) != 0:
+                raise OSError(ctypes.get_errno(), "cannot sync the file system", str(self.root))
+        finally:
+            os.close(descriptor)
+
+    def modified_s(self, path: str) -> float:
+        """When a file was last written, in seconds since the epoch."""
+        return (self.root / path).stat().st_mtime
+
+    def usage(self) -> tuple[float, int]:
+        """How full the disk is (0 to 1), and the bytes that are free, as `df` counts them."""
+        status = os.statvfs(self.root)
+        used = status.f_blocks - status.f_bfree
+        usable = used + status.f_bavail  # blocks kept for root are nobody's
+        return (used / usable if usable else 1.0), status.f_bavail * status.f_frsize
+
+    def lock(self, path: str) -> RealLock:
+        """Hold byte 0 of the lock file, as a JVM does, or raise StoreLocked.
+
+        The lock belongs to the open file, so it keeps out a second store of this process too, and
+        it conflicts with the process-wide record lock that Java takes.
+        """
+        descriptor = os.open(self.root / path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        request = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
+            os.pwrite(descriptor, b"lock", 0)
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise
+            raise StoreLocked(
+                f"{self.root / path} is locked: another broker uses this store; stop it, or choose"
+                " another storePathRootDir"
+            ) from error
+        return RealLock(descriptor)
+
+    def _write(self, path: str, data: bytes, *, synced: bool) -> None:
+        descriptor = os.open(
+            self._prefix + path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE
+        )
+        try:
+            with _full_disk(f"no room for {len(data)} bytes", path):
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(descriptor, view) :]
+            if synced:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _map(descriptor: int, size: int, sharing: int) -> tuple[int, memoryview]:
+    protection = mmap.PROT_READ | mmap.PROT_WRITE
+    address = _libc.mmap(None, size, protection, sharing, descriptor, 0)
+    if address is None or address == MAP_FAILED:
+        raise OSError(ctypes.get_errno(), f"cannot map {size} bytes")
+    memory = (ctypes.c_ubyte * size).from_address(address)
+    # Whoever holds a view holds `memory`; when the last is gone nobody can look any more.
+    weakref.finalize(memory, _libc.munmap, address, size).atexit = False
+    return address, memoryview(memory).cast("B")
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+@contextmanager
+def _full_disk(found: str, path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise DiskFull(f"{found} in {path}: the disk is full; free some space") from error

@@ -1,0 +1,438 @@
+"""A disk in memory, for tests: it can stop at any moment, and fail on purpose.
+
+Each file has its live bytes, which are what a process sees, and its stable bytes, which are what a
+power cut cannot take. Names are treated the same way: a create, rename or remove is pending until
+its directory is synced, and those pending in one directory survive as a prefix, as a journal keeps
+them. `crash_image` makes the disk a restart would find.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from ariane.disk.contract import MappedFile
+from ariane.errors import DiskFull, StoreLocked
+
+if TYPE_CHECKING:
+    from random import Random  # noqa: TID251 - only its type; callers pass one in
+
+PAGE_BYTES: Final = 4096
+SECTOR_BYTES: Final = 512
+
+
+class CrashMode(Enum):
+    """How the machine stopped."""
+
+    KILL = "kill"  # the process died; everything it wrote is there
+    DROP = "drop"  # power failed; nothing unsynced is there
+    MIXED = "mixed"  # power failed; each unsynced page is kept, dropped or torn
+
+
+class _Inode:
+    __slots__ = ("live", "lost", "modified_s", "reserved", "stable")
+
+    def __init__(self, modified_s: float) -> None:
+        self.live = bytearray()
+        self.stable = bytearray()
+        self.reserved: set[int] = set()
+        self.lost: set[int] = set()  # pages a failed sync marked clean: later syncs skip them
+        self.modified_s = modified_s
+
+    def dirty_pages(self) -> list[int]:
+        if self.live == self.stable:
+            return []
+        starts = range(0, max(len(self.live), len(self.stable)), PAGE_BYTES)
+        return [
+            start // PAGE_BYTES
+            for start in starts
+            if self.live[start : start + PAGE_BYTES] != self.stable[start : start + PAGE_BYTES]
+        ]
+
+    def persist(self, page: int) -> None:
+        start = page * PAGE_BYTES
+        if len(self.stable) < len(self.live):
+            self.stable.extend(bytes(len(self.live) - len(self.stable)))
+        self.stable[start : start + PAGE_BYTES] = self.live[start : start + PAGE_BYTES]
+
+
+class _Name:
+    """A pending change of one name: `inode` is what it points at afterwards, None for nothing."""
+
+    __slots__ = ("changes", "directory")
+
+    def __init__(self, directory: str, changes: list[tuple[str, _Inode | None, bool]]) -> None:
+        self.directory = directory
+        self.changes = changes  # path, inode, whether the path is a directory
+
+
+class SimulatedFile:
+    """A file of a SimulatedDisk, as the store sees it."""
+
+    def __init__(self, disk: SimulatedDisk, path: str, inode: _Inode, *, private: bool) -> None:
+        self.path = path
+        self.size = len(inode.live)
+        self._disk = disk
+        self._inode = inode
+        self.buffer = memoryview(bytearray(inode.live) if private else inode.live)
+
+    def reserve(self, first: int, end: int) -> None:
+        """Count the range's pages against the disk's capacity; may raise DiskFull."""
+        self._disk.begin("reserve", self.path)
+        pages = set(range(first // PAGE_BYTES, -(-end // PAGE_BYTES))) - self._inode.reserved
+        if len(pages) * PAGE_BYTES > self._disk.free_bytes():
+            raise DiskFull(f"no room for {end - first} bytes in {self.path}: the disk is full")
+        self._inode.reserved |= pages
+        self._disk.done("reserve", self.path)
+
+    def populate(self, first: int, end: int) -> None:
+        """Nothing to do: memory is always there."""
+
+    def write(self, position: int, data: memoryview) -> None:
+        """Copy bytes into the live file."""
+        self.reserve(position, position + len(data))
+        self._disk.begin("write", self.path)
+        self._inode.live[position : position + len(data)] = data
+        self._inode.modified_s = self._disk.now_s()
+        self._disk.done("write", self.path)
+
+    def sync(self, first: int, end: int) -> None:
+        """Make the range's pages stable; after a planted failure they never will be."""
+        pages = range(first // PAGE_BYTES, -(-min(end, self.size) // PAGE_BYTES))
+        try:
+            self._disk.begin("sync", self.path)
+        except OSError:
+            self._inode.lost.update(set(pages).intersection(self._inode.dirty_pages()))
+            raise
+        for page in pages:
+            if page not in self._inode.lost:
+                self._inode.persist(page)
+        self._inode.modified_s = self._disk.now_s()
+        self._disk.done("sync", self.path)
+
+    def zero(self, first: int, end: int) -> None:
+        """Make the range read as zeros and give back the pages wholly inside it."""
+        if end <= first:
+            return
+        self._disk.begin("zero", self.path)
+        self._inode.live[first:end] = bytes(end - first)
+        self._inode.reserved -= set(range(-(-first // PAGE_BYTES), end // PAGE_BYTES))
+        self._disk.done("zero", self.path)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.buffer = memoryview(b"")
+
+
+class SimulatedLock:
+    """A held name."""
+
+    def __init__(self, held: set[str], path: str) -> None:
+        self._held = held
+        self._path = path
+
+    def release(self) -> None:
+        """Let others in."""
+        self._held.discard(self._path)
+
+
+class SimulatedDisk:
+    """Files in memory. `on_operation(kind, path)` is called after each thing done to them."""
+
+    def __init__(
+        self, *, capacity_bytes: int = 1 << 40, now_s: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.now_s = now_s
+        self.on_operation: Callable[[str, str], None] | None = None
+        self.used_ratio: float | None = None  # what `usage` says instead of the truth
+        self._files: dict[str, _Inode] = {}
+        self._directories: set[str] = {""}
+        self._durable_files: dict[str, _Inode] = {}
+        self._durable_directories: set[str] = {""}
+        self._pending: list[_Name] = []
+        self._locked: set[str] = set()
+        self._faults: list[tuple[str, int, Exception]] = []  # kind, how many to let pass, error
+
+    def plant(self, kind: str, error: Exception, *, after: int = 0) -> None:
+        """Make one operation of a kind fail, once `after` others of the kind have passed."""
+        self._faults.append((kind, after, error))
+
+    def begin(self, kind: str, path: str) -> None:
+        """Raise what was planted for this operation; called before anything is done."""
+        for i, (planted, after, error) in enumerate(self._faults):
+            if planted == kind:
+                if after == 0:
+                    del self._faults[i]
+                    raise error
+                self._faults[i] = (planted, after - 1, error)
+
+    def done(self, kind: str, path: str) -> None:
+        """Tell the watcher that something was done."""
+        if self.on_operation is not None:
+            self.on_operation(kind, path)
+
+    def free_bytes(self) -> int:
+        """What the disk has room for still."""
+        inodes = {id(inode): inode for inode in self._files.values()}.values()
+        return self.capacity_bytes - sum(len(inode.reserved) for inode in inodes) * PAGE_BYTES
+
+    def unreserved_writes(self) -> list[tuple[str, int]]:
+        """Pages that hold data without blocks: on a full disk each would have been a SIGBUS."""
+        return [
+            (path, page)
+            for path, inode in sorted(self._files.items())
+            for page in range(-(-len(inode.live) // PAGE_BYTES))
+            if page not in inode.reserved
+            and any(inode.live[page * PAGE_BYTES : (page + 1) * PAGE_BYTES])
+        ]
+
+    def write_back(self, random: Random) -> None:
+        """Let some dirty pages reach the platter on their own, as a kernel does in its time."""
+        for inode in self._files.values():
+            for page in inode.dirty_pages():
+                if page not in inode.lost and random.random() < 0.5:
+                    inode.persist(page)
+
+    def crash_image(self, random: Random, mode: CrashMode) -> SimulatedDisk:
+        """The disk as the next process would find it, if this one stopped now."""
+        image = SimulatedDisk(capacity_bytes=self.capacity_bytes, now_s=self.now_s)
+        if mode is CrashMode.KILL:
+            files, directories = self._files, self._directories
+        else:
+            files, directories = self._surviving_names(random, mode)
+        image._directories = set(directories)
+        image._durable_directories = set(directories)
+        for path, inode in files.items():
+            copy = _Inode(inode.modified_s)
+            copy.live = _surviving_bytes(inode, random, mode)
+            copy.stable = bytearray(copy.live)
+            copy.reserved = set(inode.reserved)
+            image._files[path] = copy
+        image._durable_files = dict(image._files)
+        return image
+
+    def mapped(
+        self,
+        path: str,
+        size: int,
+        *,
+        create: bool = False,
+        private: bool = False,
+    ) -> SimulatedFile:
+        """Map a file; `create` makes it (zeros), `private` keeps writes out of the file."""
+        inode = self._files.get(path)
+        if inode is None and not create:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        if inode is None:
+            inode = self._create(path)
+        if create and len(inode.live) != size:
+            self.begin("resize", path)
+            inode.live = inode.live[:size] + bytearray(max(0, size - len(inode.live)))
+            self.done("resize", path)
+        return SimulatedFile(self, path, inode, private=private)
+
+    def names(self, directory: str) -> list[tuple[str, int]]:
+        """Files in a directory with their lengths, sorted; none when it does not exist."""
+        return sorted(
+            (path.rpartition("/")[2], len(inode.live))
+            for path, inode in self._files.items()
+            if _parent(path) == directory
+        )
+
+    def directories(self, directory: str) -> list[str]:
+        """Directories in a directory, sorted; none when it does not exist."""
+        return sorted(
+            path.rpartition("/")[2]
+            for path in self._directories
+            if path and _parent(path) == directory
+        )
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or directory of that name."""
+        return path in self._files or path in self._directories
+
+    def read(self, path: str) -> bytes:
+        """A whole file; raises FileNotFoundError."""
+        if path not in self._files:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return bytes(self._files[path].live)
+
+    def write(self, path: str, data: bytes) -> None:
+        """Make or overwrite a file; nothing is synced."""
+        inode = self._files.get(path) or self._create(path)
+        self.begin("write", path)
+        pages = set(range(-(-len(data) // PAGE_BYTES)))
+        if len(pages - inode.reserved) * PAGE_BYTES > self.free_bytes():
+            raise DiskFull(f"no room for {len(data)} bytes in {path}: the disk is full")
+        inode.reserved = pages
+        inode.live = bytearray(data)
+        inode.modified_s = self.now_s()
+        self.done("write", path)
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        """Replace a file so that a crash leaves the old or the new one, the old kept as `.bak`."""
+        temporary = f"{path}.tmp"
+        self.write(temporary, data)
+        self.mapped(temporary, len(data)).sync(0, len(data))
+        if path in self._files:
+            self.rename(path, f"{path}.bak")
+        self.rename(temporary, path)
+        self.sync_directory(_parent(path))
+
+    def rename(self, path: str, new_path: str) -> None:
+        """Give a file another name in the same directory, replacing what had it."""
+        assert _parent(path) == _parent(new_path)
+        if path not in self._files:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        self.begin("rename", path)
+        inode = self._files.pop(path)
+        self._files[new_path] = inode
+        self._pend(path, [(path, None, False), (new_path, inode, False)])
+        self.done("rename", path)
+
+    def remove(self, path: str) -> None:
+        """Remove a file; it may be gone already."""
+        if path in self._files:
+            self.begin("remove", path)
+            del self._files[path]
+            self._pend(path, [(path, None, False)])
+            self.done("remove", path)
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory and what is below it; it may be gone already."""
+        for below in sorted(self._files):
+            if below.startswith(f"{path}/"):
+                self.remove(below)
+        for below in sorted(self._directories, reverse=True):
+            if below == path or below.startswith(f"{path}/"):
+                self.begin("remove", below)
+                self._directories.discard(below)
+                self._pend(below, [(below, None, True)])
+                self.done("remove", below)
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory and the ones above it; it may be there already."""
+        if path in self._directories:
+            return
+        self.make_directory(_parent(path))
+        self.begin("make_directory", path)
+        self._directories.add(path)
+        self._pend(path, [(path, _Inode(0.0), True)])
+        self.done("make_directory", path)
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in a directory durable."""
+        self.begin("sync_directory", path)
+        for change in self._pending:
+            if change.directory == path:
+                _apply(change, self._durable_files, self._durable_directories)
+        self._pending = [change for change in self._pending if change.directory != path]
+        self.done("sync_directory", path)
+
+    def sync_many(self, ranges: Sequence[tuple[MappedFile, int, int]]) -> None:
+        """Sync ranges of many files, one after the other; those removed meanwhile are skipped."""
+        for file, first, end in ranges:
+            if file.path in self._files:
+                file.sync(first, end)
+
+    def modified_s(self, path: str) -> float:
+        """When a file was last written, in seconds since the epoch."""
+        return self._files[path].modified_s
+
+    def set_modified_s(self, path: str, seconds: float) -> None:
+        """Make a file look as old as a test needs."""
+        self._files[path].modified_s = seconds
+
+    def usage(self) -> tuple[float, int]:
+        """How full the disk is (0 to 1), and the bytes that are free."""
+        free = self.free_bytes()
+        ratio = 1 - free / self.capacity_bytes if self.used_ratio is None else self.used_ratio
+        return ratio, free
+
+    def lock(self, path: str) -> SimulatedLock:
+        """Hold the lock file, or raise StoreLocked."""
+        if path in self._locked:
+            raise StoreLocked(f"{path} is locked: another broker uses this store")
+        self._locked.add(path)
+        self.write(path, b"lock")
+        return SimulatedLock(self._locked, path)
+
+    def _create(self, path: str) -> _Inode:
+        if _parent(path) not in self._directories:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", _parent(path))
+        self.begin("create", path)
+        inode = self._files[path] = _Inode(self.now_s())
+        self._pend(path, [(path, inode, False)])
+        self.done("create", path)
+        return inode
+
+    def _pend(self, path: str, changes: list[tuple[str, _Inode | None, bool]]) -> None:
+        self._pending.append(_Name(_parent(path), changes))
+
+    def _surviving_names(
+        self, random: Random, mode: CrashMode
+    ) -> tuple[dict[str, _Inode], set[str]]:
+        files, directories = dict(self._durable_files), set(self._durable_directories)
+        left: dict[str, int] = {}
+        if mode is CrashMode.MIXED:
+            for change in self._pending:
+                left[change.directory] = left.get(change.directory, 0) + 1
+            left = {directory: random.randint(0, count) for directory, count in left.items()}
+        for change in self._pending:
+            if left.get(change.directory, 0) > 0:
+                left[change.directory] -= 1
+                _apply(change, files, directories)
+        reachable = {path for path in directories if _is_reachable(path, directories)}
+        return {path: f for path, f in files.items() if _parent(path) in reachable}, reachable
+
+
+def _apply(change: _Name, files: dict[str, _Inode], directories: set[str]) -> None:
+    for path, inode, is_directory in change.changes:
+        if is_directory:
+            directories.discard(path)
+            if inode is not None:
+                directories.add(path)
+        else:
+            files.pop(path, None)
+            if inode is not None:
+                files[path] = inode
+
+
+def _is_reachable(path: str, directories: set[str]) -> bool:
+    while path:
+        if path not in directories:
+            return False
+        path = _parent(path)
+    return True
+
+
+def _surviving_bytes(inode: _Inode, random: Random, mode: CrashMode) -> bytearray:
+    if mode is CrashMode.KILL:
+        return bytearray(inode.live)
+    if mode is CrashMode.DROP or inode.live == inode.stable:
+        return bytearray(inode.stable)
+    size = random.choice([len(inode.live), len(inode.stable)])
+    image = inode.stable[:size] + bytearray(max(0, size - len(inode.stable)))
+    kept = random.choice([0.0, 0.1, 0.5, 0.9, 1.0])
+    for page in inode.dirty_pages():
+        start = page * PAGE_BYTES
+        if random.random() < 0.2:  # one page in five is torn
+            for sector in range(start, start + PAGE_BYTES, SECTOR_BYTES):
+                if random.random() < kept:
+                    _copy(inode.live, image, sector, sector + SECTOR_BYTES)
+        elif random.random() < kept:
+            _copy(inode.live, image, start, start + PAGE_BYTES)
+    return image
+
+
+def _copy(source: bytearray, target: bytearray, first: int, end: int) -> None:
+    end = min(end, len(source), len(target))
+    if first < end:
+        target[first:end] = source[first:end]
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
