@@ -1,0 +1,38 @@
+"""The properties of a message as text: `name 0x01 value 0x02 name 0x01 value 0x02 ...`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ariane.errors import ProtocolError
+
+NAME_END: Final = "\x01"
+VALUE_END: Final = "\x02"
+
+KEYS: Final = "KEYS"
+TAGS: Final = "TAGS"
+UNIQUE_KEY: Final = "UNIQ_KEY"
+
+
+def encode_properties(properties: Mapping[str, str]) -> str:
+    """Text that every client reads; raises ProtocolError for what cannot be told apart again."""
+    parts: list[str] = []
+    for name, value in properties.items():
+        if not name or NAME_END in name or VALUE_END in name or VALUE_END in value:
+            raise ProtocolError(
+                f"the property {name!r} cannot be sent: a name must not be empty, and neither name "
+                f"nor value may hold the separators U+0001 and U+0002"
+            )
+        parts += name, NAME_END, value, VALUE_END
+    return "".join(parts)
+
+
+def decode_properties(text: str) -> dict[str, str]:
+    """Names and values; an entry without a name or a value is skipped, as Java does."""
+    properties: dict[str, str] = {}
+    for entry in text.split(VALUE_END):
+        name, _, value = entry.partition(NAME_END)
+        if name and value:
+            properties[name] = value
+    return properties
