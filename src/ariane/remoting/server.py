@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import socket
 from collections.abc import Callable
 from typing import Final
 
@@ -51,10 +52,14 @@ class Server:
         self._listener: asyncio.Server | None = None
         self._check_timer = timers.every(CHECK_S, self._check)
 
-    async def listen(self, host: str, port: int) -> None:
+    async def listen(self, where: socket.socket | tuple[str, int]) -> None:
         """Bind and accept; port 0 picks a free one."""
         loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(self._connection, host, port, backlog=1024)
+        if isinstance(where, tuple):
+            host, port = where
+            self._listener = await loop.create_server(self._connection, host, port, backlog=1024)
+        else:
+            self._listener = await loop.create_server(self._connection, sock=where, backlog=1024)
         name = self._listener.sockets[0].getsockname()
         self.host, self.port = str(name[0]), int(name[1])
 
@@ -115,10 +120,26 @@ class Server:
             connection.check()
 
 
+def bind(host: str, port: int) -> socket.socket:
+    """Take a port without listening on it yet, for those who must know it before they serve."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
 async def serve(
     host: str,
     port: int,
     *,
+    bound: socket.socket | None = None,
     handler: Handler,
     timers: Timers,
     decoder_of: DecoderOf | None = None,
@@ -127,7 +148,7 @@ async def serve(
     connections_max: int = CONNECTIONS_MAX,
     limits: ConnectionLimits | None = None,
 ) -> Server:
-    """Listen on `host:port` and call `handler` for every request that arrives."""
+    """Listen on `host:port`, or on what is already `bound`; `handler` gets every request."""
     server = Server(
         handler=handler,
         timers=timers,
@@ -138,7 +159,7 @@ async def serve(
         limits=limits or ConnectionLimits(),
     )
     try:
-        await server.listen(host, port)
+        await server.listen(bound or (host, port))
     except OSError:
         await server.close()
         raise
