@@ -75,7 +75,8 @@ def dispatch(state: BrokerState, connection: Connection, command: Command) -> Co
         return None
     if outcome is None or command.is_one_way:
         return None
-    if outcome.after is not None and not state.unflushed.is_durable(outcome.after):
-        state.unflushed.keep(Request(command, None, connection), outcome)
-        return None
-    return outcome.command_for(command)
+    answer = outcome.command_for(command)
+    if outcome.after is None or state.unflushed.is_durable(outcome.after):
+        return answer
+    state.unflushed.park(connection, answer.encode(), outcome.after)
+    return None

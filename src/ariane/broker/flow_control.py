@@ -84,4 +84,4 @@ class FlowControl:
     def _beat(self) -> None:
         self._beat_due_s = self._timers.clock.monotonic_s() + BEAT_S
         self._is_page_cache_busy = False
-        self._in_flight_bytes = sum(each.unsent_bytes for each in self._connections())
+        self._in_flight_bytes = sum(each.unread_bytes for each in self._connections())

@@ -70,8 +70,8 @@ class LongPolling:
         if self._wake is None:
             self._wake = self._timers.after(0.0, self._wake_arrived)
 
-    def topic_changed(self, topic: str) -> None:
-        """Carry out every pull on a topic again: it may be gone, or closed to reading."""
+    def release(self, topic: str) -> None:
+        """Answer every pull on a topic: it may be gone, closed to reading, or its offsets reset."""
         for queue in [queue for queue in self._queues if queue[0] == topic]:
             for held in list(self._queues[queue].values()):
                 self._answer(held, _again(held))

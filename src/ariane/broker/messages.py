@@ -6,6 +6,7 @@ same order, so that equal requests leave equal records whichever path they took.
 
 from __future__ import annotations
 
+import struct
 from typing import Final
 
 from ariane.broker.requests import Request
@@ -15,7 +16,7 @@ from ariane.config import BrokerConfig
 from ariane.errors import RequestRejected
 from ariane.protocol.headers.send import SendHeader, SendHeaderV2
 from ariane.protocol.message import decode_properties
-from ariane.store.messages import NewBatch, NewMessage
+from ariane.store.messages import BatchEntry, NewBatch, NewMessage
 
 SendRequest = Request[SendHeader | SendHeaderV2]
 
@@ -25,7 +26,9 @@ TRACE_KEY: Final = "TRACE_ON"
 CLUSTER_KEY: Final = "CLUSTER"
 UNIQUE_KEY: Final = "UNIQ_KEY"
 WAIT_KEY: Final = "WAIT"
-RESERVED_KEYS: Final = (REGION_KEY, TRACE_KEY, CLUSTER_KEY, "POP_CK")  # never the client's to set
+RESERVED_KEYS: Final = (REGION_KEY, TRACE_KEY, CLUSTER_KEY, "POP_CK", "__CRC32#")  # ours to set
+ENTRY_HEAD: Final = struct.Struct(">iiiii")  # whole size, magic, body CRC, flag, body size
+ENTRY_PROPERTIES: Final = struct.Struct(">h")  # size of the properties that follow
 ADDRESS_FLAGS: Final = SystemFlag.BORN_HOST_IPV6 | SystemFlag.STORE_HOST_IPV6
 
 
@@ -46,8 +49,7 @@ def stored_properties(text: str, config: BrokerConfig, unique_key: str | None = 
         text += "\x02"
     if any(f"{key}\x01" in text for key in RESERVED_KEYS):
         pairs = text.removesuffix("\x02").split("\x02")
-        kept = (pair for pair in pairs if pair.partition("\x01")[0] not in RESERVED_KEYS)
-        text = "".join(f"{pair}\x02" for pair in kept)
+        text = "".join(f"{pair}\x02" for pair in pairs if not _is_reserved(pair))
     text += (
         f"{REGION_KEY}\x01{config.region}\x02"
         f"{TRACE_KEY}\x01{'true' if config.trace_on else 'false'}\x02"
@@ -70,16 +72,15 @@ def message_of(request: SendRequest, queue_id: int, state: BrokerState) -> NewMe
     properties = decode_properties(header.properties or "")
     _check_body(request.body, state)
     unique_key = None if properties.get(UNIQUE_KEY) else state.unique_keys.next()
-    host, system_flag = _born(request)
     return NewMessage(
         topic=header.topic,
         queue_id=queue_id,
         body=request.body,
         properties=stored_properties(header.properties or "", state.config, unique_key),
         flag=header.flag,
-        system_flag=system_flag,
+        system_flag=header.system_flag & ~ADDRESS_FLAGS,
         born_at_ms=header.born_at_ms,
-        born_host=host,
+        born_host=request.connection.peer,
         reconsume_times=header.reconsume_times or 0,
     )
 
@@ -88,16 +89,20 @@ def batch_of(request: SendRequest, queue_id: int, state: BrokerState) -> NewBatc
     """The messages of a batch, each with its own properties as sent; all of them checked."""
     header = request.header
     _check_body(request.body, state)
-    host, system_flag = _born(request)
     return NewBatch(
         topic=header.topic,
         queue_id=queue_id,
         entries=batch_entries(request.body),
-        system_flag=system_flag,
+        system_flag=header.system_flag & ~ADDRESS_FLAGS,
         born_at_ms=header.born_at_ms,
-        born_host=host,
+        born_host=request.connection.peer,
         reconsume_times=header.reconsume_times or 0,
     )
+
+
+def _is_reserved(pair: str) -> bool:
+    name, _, value = pair.partition("\x01")
+    return name in RESERVED_KEYS and value != ""
 
 
 def _check_body(body: bytes, state: BrokerState) -> None:
@@ -108,11 +113,28 @@ def _check_body(body: bytes, state: BrokerState) -> None:
         raise MessageIllegal(f"the body takes {len(body)} bytes; {bytes_max} are allowed")
 
 
-def _born(request: SendRequest) -> tuple[tuple[str, int], int]:
-    """Where the message comes from, and its flags with the bit that says how that is written."""
-    host, port = request.connection.peer
-    flag = request.header.system_flag & ~ADDRESS_FLAGS
-    host = host.removeprefix("::ffff:")  # an IPv4 peer on an IPv6 socket
-    if ":" in host:
-        flag |= SystemFlag.BORN_HOST_IPV6
-    return (host, port), flag
+def batch_entries(body: bytes) -> list[BatchEntry]:
+    """Cut a batch body into its messages; raises MessageIllegal when its sizes do not add up."""
+    entries = []
+    position = 0
+    while position < len(body):
+        entry, position = _batch_entry(body, position)
+        entries.append(entry)
+    return entries
+
+
+def _batch_entry(body: bytes, position: int) -> tuple[BatchEntry, int]:
+    try:
+        size, _, _, flag, body_size = ENTRY_HEAD.unpack_from(body, position)
+        body_at = position + ENTRY_HEAD.size
+        if not 0 <= body_size <= size:
+            raise MessageIllegal(f"a batch entry of {size} bytes with a body of {body_size}")
+        (properties_size,) = ENTRY_PROPERTIES.unpack_from(body, body_at + body_size)
+    except struct.error:
+        raise MessageIllegal(f"the batch ends within an entry, at byte {position}") from None
+    properties_at = body_at + body_size + ENTRY_PROPERTIES.size
+    end = properties_at + properties_size
+    if properties_size < 0 or end != position + size or end > len(body):
+        raise MessageIllegal(f"the sizes of the batch entry at byte {position} do not add up")
+    content = body[body_at : body_at + body_size]
+    return BatchEntry(flag, content, body[properties_at:end]), end

@@ -16,11 +16,12 @@ from ariane.protocol.message import UniqueKeys
 
 if TYPE_CHECKING:
     from ariane.broker.clients import ClientRegistry
+    from ariane.broker.consume_offsets import OffsetTable
     from ariane.broker.flow_control import FlowControl
     from ariane.broker.locks import QueueLocks
     from ariane.broker.long_polling import LongPolling
     from ariane.broker.stats import Stats
-    from ariane.broker.tables import GroupTable, OffsetTable, TopicTable
+    from ariane.broker.tables import GroupTable, TopicTable
     from ariane.broker.unflushed import Unflushed
     from ariane.store.store import Store
 
@@ -46,3 +47,11 @@ class BrokerState:
     unflushed: Unflushed
     unique_keys: UniqueKeys
     store_host: tuple[str, int]  # what message ids point at
+
+    def ack_at(self, end_offset: int, *, waits: bool) -> int | None:
+        """The log offset that must be flushed before a message that ends there is acknowledged."""
+        return end_offset if waits and self.store_config.is_sync_flush else None
+
+    def arrived(self, topic: str, queue_id: int) -> None:
+        """Tell whoever waits for messages of a queue that it grew."""
+        self.held.arrived(topic, queue_id)

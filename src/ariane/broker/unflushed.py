@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from ariane.broker.requests import Reply, Request
 from ariane.clock import Timer, Timers
 from ariane.codes import ResponseCode
+from ariane.protocol.command import CommandDecoder
+from ariane.remoting.connection import Connection
 from ariane.store.store import Store
 
 CHECK_INTERVAL_S: Final = 0.1  # how exactly a late flush is noticed
@@ -23,8 +23,8 @@ CHECK_INTERVAL_S: Final = 0.1  # how exactly a late flush is noticed
 class _Waiting(NamedTuple):
     after: int
     deadline_s: float
-    request: Request[Any]
-    reply: Reply
+    connection: Connection
+    frames: bytes
 
 
 class Unflushed:
@@ -45,11 +45,10 @@ class Unflushed:
         """Whether everything before the log offset is on the disk."""
         return self._store.flushed >= log_offset
 
-    def keep(self, request: Request[Any], reply: Reply) -> None:
-        """Answer when the log is flushed up to `reply.after`, or say that it was too late."""
-        assert reply.after is not None
+    def park(self, connection: Connection, frames: bytes, after: int) -> None:
+        """Send these answers when the log is flushed up to `after`, or say that it was too late."""
         deadline_s = self._timers.clock.monotonic_s() + self._timeout_s()
-        self._waiting.append(_Waiting(reply.after, deadline_s, request, reply))
+        self._waiting.append(_Waiting(after, deadline_s, connection, frames))
         self._arm()
 
     def release(self) -> None:
@@ -57,15 +56,10 @@ class Unflushed:
         flushed = self._store.flushed
         while self._waiting and self._waiting[0].after <= flushed:
             waiting = self._waiting.popleft()
-            waiting.request.answer(waiting.reply)
-        if self._store.read_only_reason is not None:
-            self._give_up(self._store.read_only_reason)
-
-    def _give_up(self, reason: str) -> None:
-        """The store can flush no more: what waits may be lost, so none of it is a success."""
-        while self._waiting:
-            refusal = Reply.refusal(ResponseCode.SERVICE_NOT_AVAILABLE, reason)
-            self._waiting.popleft().request.answer(refusal)
+            waiting.connection.send_bytes(waiting.frames)
+        reason = self._store.read_only_reason
+        while self._waiting and reason is not None:  # no flush will come: none of it is a success
+            self._tell(self._waiting.popleft(), ResponseCode.SERVICE_NOT_AVAILABLE, reason)
 
     def _arm(self) -> None:
         if self._check is None:
@@ -76,7 +70,13 @@ class Unflushed:
         self.release()
         now_s = self._timers.clock.monotonic_s()
         while self._waiting and self._waiting[0].deadline_s <= now_s:
-            waiting = self._waiting.popleft()
-            waiting.request.answer(replace(waiting.reply, code=ResponseCode.FLUSH_DISK_TIMEOUT))
+            self._tell(self._waiting.popleft(), ResponseCode.FLUSH_DISK_TIMEOUT, None)
         if self._waiting:
             self._arm()
+
+    def _tell(self, waiting: _Waiting, code: ResponseCode, remark: str | None) -> None:
+        """Send the answers under another code."""
+        for answer in CommandDecoder(scratch=bytearray()).feed(waiting.frames):
+            answer.code = code
+            answer.remark = remark
+            waiting.connection.send(answer)

@@ -9,14 +9,15 @@ from ariane.broker.state import BrokerState
 from ariane.codes import Permission, PullFlag, ResponseCode
 from ariane.errors import InvalidParameter, RequestRejected
 from ariane.protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from ariane.protocol.bodies.clients import BROADCASTING
 from ariane.protocol.headers.pull import PullHeader, PullReply
 from ariane.protocol.message import tags_code_of
-from ariane.store.store import FoundStatus
+from ariane.store.messages import FoundStatus
 
 PullRequest = Request[PullHeader]
 
 SUSPEND_MS_MAX: Final = 28_000  # clients give up, and close the connection, at 30 s
-TAG_TYPES: Final = ("", "TAG")
+TAG_TYPES: Final = (None, "", "TAG")
 TAGS_MAX: Final = 1_024
 
 CODES: Final = {
@@ -30,6 +31,7 @@ CODES: Final = {
     FoundStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     FoundStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }
+RESET: Final = "OFFSET_RESET"
 NEVER_WRITTEN: Final = (FoundStatus.NO_MATCHED_LOGIC_QUEUE, FoundStatus.NO_MESSAGE_IN_QUEUE)
 
 
@@ -51,13 +53,9 @@ def pull(request: PullRequest, state: BrokerState) -> Reply | Held:
     """Answer with messages, or hold the request until some arrive or its time is up."""
     state.flow.admit_pull()
     header = request.header
-    access = check_access(request, state)
-    moved_to = state.offsets.take_reset(header.group, header.topic, header.queue_id)
-    if moved_to is not None:
-        return moved_reply(header, access, moved_to, state)
-    reply = read(request, access, header.queue_offset, state)
-    if header.system_flag & PullFlag.COMMIT_OFFSET:
-        state.offsets.commit(header.group, header.topic, header.queue_id, header.commit_offset)
+    reply = carry_out(header, header.queue_offset, state)
+    if header.system_flag & PullFlag.COMMIT_OFFSET and reply.remark != RESET:
+        state.offsets.commit(header.topic, header.group, header.queue_id, header.commit_offset)
     if reply.code is not ResponseCode.PULL_NOT_FOUND or not header.system_flag & PullFlag.SUSPEND:
         return reply
     # Nothing ran between the read and this line, so no message can arrive unseen.
@@ -67,7 +65,7 @@ def pull(request: PullRequest, state: BrokerState) -> Reply | Held:
         queue_id=header.queue_id,
         queue_offset=header.queue_offset,
         until_s=state.clock.monotonic_s() + suspend_s(header, state),
-        again=lambda first: read(request, check_access(request, state), first, state),
+        again=lambda first: carry_out(header, first, state),
     )
 
 
@@ -77,9 +75,17 @@ def suspend_s(header: PullHeader, state: BrokerState) -> float:
     return min(max(asked_ms, 0), SUSPEND_MS_MAX) / 1000
 
 
-def read(request: PullRequest, access: Access, first: int, state: BrokerState) -> Reply:
+def carry_out(header: PullHeader, first: int, state: BrokerState) -> Reply:
+    """Everything about a pull but the waiting, from a queue offset at or past the header's."""
+    access = check_access(header, state)
+    moved_to = state.offsets.take_reset(header.topic, header.group, header.queue_id)
+    if moved_to is not None:
+        return moved_reply(header, access, moved_to, state)
+    return read(header, access, first, state)
+
+
+def read(header: PullHeader, access: Access, first: int, state: BrokerState) -> Reply:
     """Read the queue from `first` on; the outcome is the answer."""
-    header = request.header
     found = state.store.read(
         header.topic,
         header.queue_id,
@@ -90,6 +96,7 @@ def read(request: PullRequest, access: Access, first: int, state: BrokerState) -
     if found.message_count:
         state.stats.got_by(header.topic, header.group).add(found.message_count, len(found.body))
         state.flow.answered(len(found.body))
+    state.offsets.pulled_of(header.topic, header.group)[header.queue_id] = found.next_offset
     code = CODES[found.status]
     if found.status in NEVER_WRITTEN and first != 0:
         code = ResponseCode.PULL_OFFSET_MOVED
@@ -108,7 +115,7 @@ def moved_reply(header: PullHeader, access: Access, moved_to: int, state: Broker
     return Reply.of(
         pull_reply(access, moved_to, min_offset, max_offset),
         code=ResponseCode.PULL_OFFSET_MOVED,
-        remark="OFFSET_RESET",
+        remark=RESET,
     )
 
 
@@ -116,17 +123,16 @@ def pull_reply(access: Access, next_offset: int, min_offset: int, max_offset: in
     """The header of every answer to a pull that passed its checks."""
     return PullReply(
         suggested_broker_id=0,
-        group_flags=access.group.flags,
+        group_system_flag=access.group.system_flag,
         next_offset=next_offset,
         max_offset=max_offset,
         min_offset=min_offset,
-        topic_flags=access.topic.flags,
+        topic_system_flag=access.topic.system_flag,
     )
 
 
-def check_access(request: PullRequest, state: BrokerState) -> Access:
+def check_access(header: PullHeader, state: BrokerState) -> Access:
     """Every reason to refuse a pull, in RocketMQ's order."""
-    header = request.header
     if not state.config.permission & Permission.READ:
         raise Forbidden(f"the broker[{state.config.name}] pulling message is forbidden")
     group = state.groups.for_consumer(header.group)
@@ -148,18 +154,17 @@ def tag_codes_of(
 ) -> frozenset[int] | None:
     """The tags the pull is for: its own when it says so, else those of the last heartbeat."""
     if header.system_flag & PullFlag.SUBSCRIPTION:
-        expression_type = header.expression_type or "TAG"
-        if expression_type not in TAG_TYPES:
-            raise unsupported_filter(expression_type)
+        if header.expression_type not in TAG_TYPES:
+            raise unsupported_filter(str(header.expression_type))
         return parse_tags(header.subscription or "")
-    members = state.clients.consumer_group(header.group)
+    members = state.clients.consumers.get(header.group)
     if members is None:
         raise RequestRejected(
             "the consumer's group info not exist", ResponseCode.SUBSCRIPTION_NOT_EXIST
         )
-    if members.is_broadcast and not group.broadcast_enabled:
+    if members.message_model == BROADCASTING and not group.broadcast_enabled:
         raise Forbidden(f"the consumer group[{header.group}] can not consume by broadcast way")
-    subscription = members.subscription(header.topic)
+    subscription = members.subscriptions.get(header.topic)
     if subscription is None:
         raise RequestRejected(
             "the consumer's subscription not exist", ResponseCode.SUBSCRIPTION_NOT_EXIST
@@ -169,8 +174,10 @@ def tag_codes_of(
             "the consumer's subscription not latest", ResponseCode.SUBSCRIPTION_NOT_LATEST
         )
     if subscription.expression_type not in TAG_TYPES:
-        raise unsupported_filter(subscription.expression_type)
-    return subscription.tag_codes
+        raise unsupported_filter(str(subscription.expression_type))
+    if subscription.tag_codes and subscription.expression != "*":
+        return frozenset(subscription.tag_codes)
+    return parse_tags(subscription.expression)
 
 
 def unsupported_filter(expression_type: str) -> RequestRejected:

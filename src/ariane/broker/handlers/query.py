@@ -16,6 +16,7 @@ from ariane.protocol.headers.offsets import (
     TimestampReply,
 )
 from ariane.protocol.headers.query import QueryHeader, QueryReply, ViewHeader
+from ariane.store.messages import Boundary
 
 UNIQUE_KEY_COUNT: Final = 32  # how many a look-up by unique key may return, whatever it asks
 
@@ -51,9 +52,9 @@ def view_by_id(request: Request[ViewHeader], state: BrokerState) -> Reply:
 def search_offset(request: Request[SearchOffsetHeader], state: BrokerState) -> Reply:
     """The queue offset that belongs to a moment."""
     header = request.header
-    offset = state.store.offset_at(
-        header.topic, header.queue_id, header.timestamp_ms, header.boundary
-    )
+    is_upper = (header.boundary or "").upper() == Boundary.UPPER.value
+    boundary = Boundary.UPPER if is_upper else Boundary.LOWER
+    offset = state.store.offset_at(header.topic, header.queue_id, header.timestamp_ms, boundary)
     return Reply.of(OffsetReply(offset=offset))
 
 

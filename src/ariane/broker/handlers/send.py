@@ -7,6 +7,7 @@ from typing import Final
 
 from ariane.broker.messages import (
     UNIQUE_KEY,
+    WAIT_KEY,
     MessageIllegal,
     SendRequest,
     batch_of,
@@ -53,7 +54,7 @@ def send_one(request: SendRequest, queue_id: int, state: BrokerState) -> Reply:
     state.arrived(message.topic, message.queue_id)
     return Reply.of(
         reply_header(state, queue_id, placed.queue_offset, placed.message_id, properties),
-        after=state.ack_at(placed.end_offset, properties),
+        after=state.ack_at(placed.end_offset, waits=waits(properties)),
     )
 
 
@@ -73,7 +74,7 @@ def send_batch(request: SendRequest, queue_id: int, state: BrokerState) -> Reply
     message_ids = ",".join(placed.message_ids)
     return Reply.of(
         reply_header(state, queue_id, placed.queue_offset, message_ids, properties),
-        after=state.ack_at(placed.end_offset, properties),
+        after=state.ack_at(placed.end_offset, waits=waits(properties)),
     )
 
 
@@ -89,10 +90,15 @@ def reply_header(
         queue_id=queue_id,
         transaction_id=properties.get(UNIQUE_KEY),
         message_id=message_id,
-        trace_on=state.config.trace_on,
+        trace_on="true" if state.config.trace_on else "false",
         region=state.config.region,
         queue_offset=queue_offset,
     )
+
+
+def waits(properties: Mapping[str, str]) -> bool:
+    """Whether the producer wants the message safe before it hears of it."""
+    return properties.get(WAIT_KEY, "").lower() != "false"
 
 
 def writable_topic(request: SendRequest, state: BrokerState) -> TopicConfig:
