@@ -1,0 +1,146 @@
+"""Configuration files written behind the loop: whole, atomically, the newest content winning.
+
+A table marks its `SavedFile` changed; the content is encoded on the loop, where it is steady, and
+written wherever `Saver` runs its jobs (a thread in a broker, at once in a test). While one write of
+a file is under way further changes only mark it again, so a burst of changes costs two writes. A
+write that fails leaves the file marked: it is tried again at the next change or `save`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+import msgspec
+
+from ariane.disk import Disk
+from ariane.errors import ProtocolError, StoreError
+from ariane.protocol import fastjson
+from ariane.store import config_files
+
+LOGGER: Final = logging.getLogger("ariane.broker")
+
+Job = Callable[[], None]
+WhenSaved = Callable[[Exception | None], None]  # told what went wrong, or None
+
+
+FILE_BYTES_MAX: Final = 1 << 30
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def load(disk: Disk, path: str, kind: type[S]) -> S | None:
+    """What a configuration file or its backup holds; None when there is neither."""
+
+    def decode(data: bytes) -> S:
+        try:
+            return fastjson.decode(data, kind, size_max=FILE_BYTES_MAX)
+        except ProtocolError as error:
+            raise ValueError(str(error)) from error
+
+    return config_files.load(disk, path, decode)
+
+
+def at_once(job: Job) -> None:
+    """Run a job here and now: the saver of tests and of short-lived tools."""
+    job()
+
+
+class Saver:
+    """Where files are written: `run` takes the job off the loop, `post` brings its end back."""
+
+    def __init__(
+        self,
+        write: Callable[[str, bytes], None],
+        *,
+        run: Callable[[Job], object] = at_once,
+        post: Callable[[Job], object] = at_once,
+    ) -> None:
+        self.write = write
+        self.run = run
+        self.post = post
+
+    def close(self) -> None:
+        """Wait for what is being written; later jobs run on the caller's thread."""
+        self.run = self.post = at_once
+
+
+class ThreadSaver(Saver):
+    """Writes on one thread of its own, and reports through the event loop's `post`."""
+
+    def __init__(self, write: Callable[[str, bytes], None], post: Callable[[Job], object]) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ariane-config")
+        super().__init__(write, run=self._thread.submit, post=post)
+
+    def close(self) -> None:
+        """Wait for what is being written; later jobs run on the caller's thread."""
+        self._thread.shutdown(wait=True)
+        super().close()
+
+
+class SavedFile:
+    """One file that follows one table."""
+
+    def __init__(self, path: str, encode: Callable[[], bytes], saver: Saver) -> None:
+        self.path = path
+        self._encode = encode
+        self._saver = saver
+        self._is_stale = False
+        self._is_writing = False
+        self._waiting: list[WhenSaved] = []  # for the next write
+        self._in_flight: list[WhenSaved] = []  # for the one under way
+
+    def mark(self) -> None:
+        """Note that the table has changed; somebody will call `save` in time."""
+        self._is_stale = True
+
+    def changed(self) -> None:
+        """Note that the table has changed, and write it as soon as may be."""
+        self._is_stale = True
+        self.save()
+
+    def save(self) -> None:
+        """Write the table if it has changed since it was last written."""
+        if not self._is_stale or self._is_writing:
+            return
+        self._is_stale, self._is_writing = False, True
+        self._in_flight, self._waiting = self._waiting, []
+        content = self._encode()
+        self._saver.run(lambda: self._write(content))
+
+    def save_now(self) -> None:
+        """Write the table whatever was under way: the last save, once the saver is closed."""
+        self._is_writing = False
+        self._waiting = self._in_flight + self._waiting
+        self.save()
+
+    def when_saved(self, callback: WhenSaved) -> None:
+        """Call back once everything so far is on disk, or could not be put there."""
+        if self._is_stale:
+            self._waiting.append(callback)
+            self.save()
+        elif self._is_writing:
+            self._in_flight.append(callback)
+        else:
+            callback(None)
+
+    def _write(self, content: bytes) -> None:
+        fault: Exception | None = None
+        try:
+            self._saver.write(self.path, content)
+        except (OSError, StoreError) as error:
+            fault = error
+        self._saver.post(lambda: self._written(fault))
+
+    def _written(self, fault: Exception | None) -> None:
+        self._is_writing = False
+        if fault is not None:
+            LOGGER.error("configuration not saved path=%s reason=%s", self.path, fault)
+            self._is_stale = True
+        told, self._in_flight = self._in_flight, []
+        for callback in told:
+            callback(fault)
+        if fault is None:
+            self.save()

@@ -1,0 +1,200 @@
+"""Telling every name server what this broker serves: at once, each 30 seconds, and on change.
+
+Each name server has a link of its own, so one that is slow or gone delays nobody. A link has at most
+one registration under way; changes meanwhile ask for one more after it. Changes within one turn of
+the event loop are told together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from ariane.broker.state import BrokerState
+from ariane.broker.tables import READ_WRITE
+from ariane.clock import Timer, Timers
+from ariane.codes import Permission, RequestCode, ResponseCode
+from ariane.errors import ClientError, RequestFailed
+from ariane.protocol import fastjson
+from ariane.protocol.bodies import RegisterBrokerBody, TopicConfigTable
+from ariane.protocol.command import Command, request
+from ariane.protocol.headers.nameserver import BrokerHeader, RegisterBrokerHeader
+from ariane.remoting.client import ConnectionPool
+from ariane.remoting.connection import Connection
+
+LOGGER: Final = logging.getLogger("ariane.broker")
+
+RETRY_S: Final = 3.0  # after a failure, rather than waiting for the next period
+UNREGISTER_TIMEOUT_S: Final = 3.0
+
+
+class Link:
+    """The registration with one name server."""
+
+    def __init__(
+        self,
+        address: str,
+        pool: ConnectionPool,
+        timers: Timers,
+        command_of: Callable[[], Command],
+        timeout_s: float,
+    ) -> None:
+        self.address = address
+        self.is_registered = False
+        self._pool = pool
+        self._timers = timers
+        self._command_of = command_of
+        self._timeout_s = timeout_s
+        self._is_wanted = False
+        self._has_failed = False
+        self._task: asyncio.Task[None] | None = None
+        self._watched: Connection | None = None
+        self._is_stopped = False
+
+    def register(self) -> asyncio.Task[None]:
+        """Register now, or again once the registration under way has ended."""
+        self._is_wanted = True
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._register())
+        return self._task
+
+    async def unregister(self, command: Command) -> None:
+        """Say goodbye; a name server that cannot hear it will notice by itself."""
+        self._is_stopped = True
+        if self._task is not None:
+            self._task.cancel()
+        if self._pool.existing(self.address) is None:
+            return
+        try:
+            await self._pool.request(self.address, command, UNREGISTER_TIMEOUT_S)
+        except ClientError as error:
+            LOGGER.info("broker not unregistered name_server=%s reason=%s", self.address, error)
+
+    async def _register(self) -> None:
+        while self._is_wanted and not self._is_stopped:
+            self._is_wanted = False
+            try:
+                await self._register_once()
+            except ClientError as error:
+                self._failed(error)
+                return
+            if not self.is_registered:
+                LOGGER.info("broker registered name_server=%s", self.address)
+            self.is_registered, self._has_failed = True, False
+
+    async def _register_once(self) -> None:
+        self._watch(await self._pool.get(self.address))
+        answer = await self._pool.request(self.address, self._command_of(), self._timeout_s)
+        if answer.code != ResponseCode.SUCCESS:
+            raise RequestFailed(answer.code, answer.remark or "")
+
+    def _failed(self, error: ClientError) -> None:
+        if not self._has_failed:  # said once, not at every retry
+            LOGGER.warning("broker not registered name_server=%s reason=%s", self.address, error)
+        self.is_registered, self._has_failed = False, True
+        self._timers.after(RETRY_S, self._retry)
+
+    def _retry(self) -> None:
+        if not self._is_stopped and not self.is_registered:
+            self.register()
+
+    def _watch(self, connection: Connection) -> None:
+        """A name server forgets a broker whose connection closes: register again soon."""
+        if connection is not self._watched:
+            self._watched = connection
+            connection.on_close.append(self._lost)
+
+    def _lost(self, connection: Connection) -> None:
+        if connection is self._watched and not self._is_stopped:
+            self.is_registered = False
+            self._timers.after(1.0, self._retry)
+
+
+class Registration:
+    """This broker's registrations with all its name servers."""
+
+    def __init__(self, state: BrokerState, pool: ConnectionPool, address: tuple[str, int]) -> None:
+        self.address = f"{address[0]}:{address[1]}"
+        self._ha_address = f"{address[0]}:{address[1] + 1}"
+        self._state = state
+        self._is_due = False
+        self._timer: Timer | None = None
+        timeout_s = state.config.register_timeout_ms / 1000
+        self.links = [
+            Link(name_server, pool, state.timers, self._registration, timeout_s)
+            for name_server in addresses_of(state.config.name_servers)
+        ]
+
+    async def start(self) -> None:
+        """Register everywhere; returns when every name server has answered or failed to."""
+        state = self._state
+        interval_s = min(max(state.config.register_interval_ms / 1000, 10.0), 60.0)
+        self._timer = state.timers.every(interval_s, self._register_all)
+        state.topics.on_change.append(lambda _: self.changed())
+        if tasks := self._register_all():
+            await asyncio.wait(tasks)
+
+    async def stop(self) -> None:
+        """Unregister everywhere."""
+        if self._timer is not None:
+            self._timer.cancel()
+        config = self._state.config
+        header = BrokerHeader(
+            broker_name=config.name,
+            broker_address=self.address,
+            cluster=config.cluster,
+            broker_id=config.broker_id,
+        )
+        await asyncio.gather(
+            *(
+                link.unregister(request(RequestCode.UNREGISTER_BROKER, header))
+                for link in self.links
+            )
+        )
+
+    def changed(self) -> None:
+        """Register everywhere at the end of this turn of the loop."""
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._register_all)
+
+    def _register_all(self) -> list[asyncio.Task[None]]:
+        self._is_due = False
+        return [link.register() for link in self.links]
+
+    def _registration(self) -> Command:
+        config = self._state.config
+        body = fastjson.encode(RegisterBrokerBody(table=self._offered()))
+        header = RegisterBrokerHeader(
+            broker_name=config.name,
+            broker_address=self.address,
+            cluster=config.cluster,
+            ha_address=self._ha_address,
+            broker_id=config.broker_id,
+            body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
+        )
+        return request(RequestCode.REGISTER_BROKER, header, body)
+
+    def _offered(self) -> TopicConfigTable:
+        """All topics, with no right that the broker as a whole does not have."""
+        table = self._state.topics.table()
+        allowed = self._state.config.permission
+        if allowed & READ_WRITE == READ_WRITE:
+            return table
+        kept = allowed | Permission.INHERIT
+        topics = {
+            name: msgspec.structs.replace(topic, permission=topic.permission & kept)
+            for name, topic in table.topics.items()
+        }
+        return msgspec.structs.replace(table, topics=topics)
+
+
+def addresses_of(name_servers: str) -> list[str]:
+    """The addresses in `host:port;host:port`, each once."""
+    parts = (part.strip() for part in name_servers.split(";"))
+    return list(dict.fromkeys(part for part in parts if part))

@@ -1,0 +1,308 @@
+"""Topics and subscription groups, kept in `config/topics.json` and `config/subscriptionGroup.json`.
+
+Every change bumps the table's version, is written soon after, and is told to `on_change`, where the
+registration with the name servers and the hot lane listen. A topic's name is its directory in the
+store, so no name enters a table unchecked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+
+from ariane.broker.persistence import SavedFile, Saver, load
+from ariane.broker.topic_attributes import changed_attributes, check_attribute
+from ariane.clock import Clock
+from ariane.codes import Permission
+from ariane.config import BrokerConfig
+from ariane.disk import Disk
+from ariane.errors import GroupNotFound, InvalidParameter, TopicNotFound
+from ariane.protocol import fastjson
+from ariane.protocol.bodies import (
+    DataVersion,
+    SubscriptionGroupConfig,
+    SubscriptionGroupTable,
+    TopicConfig,
+    TopicConfigTable,
+)
+from ariane.topics import (
+    AUTO_CREATE_TOPIC,
+    HALF_TOPIC,
+    OPERATION_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    SYSTEM_GROUPS,
+    TIMER_TOPIC,
+    TRACE_TOPIC,
+    group_fault,
+    is_system_group,
+    is_system_topic,
+    retry_topic_of,
+    topic_fault,
+)
+
+LOGGER: Final = logging.getLogger("ariane.broker")
+
+TOPICS_PATH: Final = "config/topics.json"
+GROUPS_PATH: Final = "config/subscriptionGroup.json"
+QUEUE_COUNT_MAX: Final = 65_536
+READ_WRITE: Final = Permission.READ | Permission.WRITE
+INHERITED: Final = READ_WRITE | Permission.INHERIT  # topics made after this one may use it
+
+
+class TopicTable:
+    """Name -> configuration of every topic this broker serves."""
+
+    def __init__(self, config: BrokerConfig, clock: Clock, saver: Saver) -> None:
+        self.config = config
+        self.version = DataVersion(timestamp=clock.wall_ms())
+        self.on_change: list[Callable[[str], None]] = []  # told the name of what changed
+        self.file = SavedFile(TOPICS_PATH, self._encode, saver)
+        self._clock = clock
+        self._topics = {topic.name: topic for topic in system_topics(config)}
+
+    def __iter__(self) -> Iterator[TopicConfig]:
+        return iter(self._topics.values())
+
+    def get(self, name: str) -> TopicConfig | None:
+        """The topic, if there is one."""
+        return self._topics.get(name)
+
+    def existing(self, name: str) -> TopicConfig:
+        """The topic, or TopicNotFound."""
+        topic = self._topics.get(name)
+        if topic is None:
+            raise TopicNotFound(name)
+        return topic
+
+    def is_system(self, name: str) -> bool:
+        """Whether the topic is the broker's own, not for users to change or delete."""
+        config = self.config
+        own = (config.cluster, config.name, f"{config.cluster}_REPLY_TOPIC")
+        return is_system_topic(name) or name in own
+
+    def put(self, topic: TopicConfig) -> None:
+        """Create or replace a topic; raises InvalidParameter for one that cannot be served."""
+        check_topic(topic)
+        if self._topics.get(topic.name) == topic:
+            return
+        self._topics[topic.name] = topic
+        self._changed(topic.name)
+
+    def update(self, topic: TopicConfig, attribute_changes: str) -> None:
+        """Create or replace a topic as an administrator asks, editing its attributes."""
+        if self.is_system(topic.name):
+            raise InvalidParameter(f"topic {topic.name!r} is the broker's own and stays as it is")
+        current = self._topics.get(topic.name)
+        attributes = changed_attributes(current.attributes if current else {}, attribute_changes)
+        self.put(msgspec.structs.replace(topic, attributes=attributes))
+
+    def delete(self, name: str) -> None:
+        """Forget a topic."""
+        if self._topics.pop(name, None) is not None:
+            self._changed(name)
+
+    def for_send(self, name: str, *, template: str, queue_count: int) -> TopicConfig:
+        """The topic a producer names, made from `template` if that is allowed; or TopicNotFound."""
+        topic = self._topics.get(name)
+        if topic is not None:
+            return topic
+        if (fault := topic_fault(name)) is not None:
+            raise InvalidParameter(fault)
+        model = self._topics.get(template)
+        if model is not None and model.permission & Permission.INHERIT:
+            count = max(1, min(queue_count, model.write_queue_count))
+            permission = model.permission & ~Permission.INHERIT
+            return self._create(name, count, permission)
+        if name.startswith(RETRY_PREFIX):
+            return self._create(name, 1, READ_WRITE)
+        raise TopicNotFound(name)
+
+    def ensure_retry(self, group: SubscriptionGroupConfig) -> None:
+        """Make the group's retry topic, so that its consumers find it in the routes."""
+        name = retry_topic_of(group.name)
+        if name not in self._topics and group.retry_queue_count > 0:
+            self._create(name, group.retry_queue_count, READ_WRITE)
+
+    def load(self, disk: Disk) -> None:
+        """Take over what is on the disk; raises CorruptFile when it cannot be read."""
+        table = load(disk, TOPICS_PATH, TopicConfigTable)
+        if table is None:
+            return
+        for topic in table.topics.values():
+            try:
+                check_topic(topic)
+            except InvalidParameter as fault:
+                LOGGER.warning("topic not loaded topic=%r reason=%s", topic.name, fault)
+                continue
+            self._topics[topic.name] = topic
+        if not self.config.auto_create_topics:
+            self._topics.pop(AUTO_CREATE_TOPIC, None)  # routed, it would draw senders we refuse
+        self.version = table.data_version
+
+    def table(self) -> TopicConfigTable:
+        """Everything, as it is shown and registered."""
+        return TopicConfigTable(data_version=self.version, topics=dict(self._topics))
+
+    def touch(self) -> None:
+        """Let everybody look again though no topic changed, as when the broker's rights did."""
+        self._changed("")
+
+    def _create(self, name: str, queue_count: int, permission: int) -> TopicConfig:
+        topic = TopicConfig(
+            name=name,
+            read_queue_count=queue_count,
+            write_queue_count=queue_count,
+            permission=permission,
+        )
+        LOGGER.info("topic created topic=%s queues=%d permission=%d", name, queue_count, permission)
+        self.put(topic)
+        return topic
+
+    def _changed(self, name: str) -> None:
+        self.version = next_version(self.version, self._clock)
+        self.file.changed()
+        for listener in self.on_change:
+            listener(name)
+
+    def _encode(self) -> bytes:
+        return fastjson.dumps_pretty(self.table())
+
+
+class GroupTable:
+    """Name -> configuration of every subscription group."""
+
+    def __init__(self, config: BrokerConfig, clock: Clock, saver: Saver) -> None:
+        self.config = config
+        self.version = DataVersion(timestamp=clock.wall_ms())
+        self.on_change: list[Callable[[str], None]] = []  # told the name of what changed
+        self.file = SavedFile(GROUPS_PATH, self._encode, saver)
+        self._clock = clock
+        self._groups = {name: SubscriptionGroupConfig(name=name) for name in SYSTEM_GROUPS}
+        self._forbidden: dict[str, dict[str, int]] = {}  # kept as read: group -> topic -> bits
+
+    def __iter__(self) -> Iterator[SubscriptionGroupConfig]:
+        return iter(self._groups.values())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._groups
+
+    def get(self, name: str) -> SubscriptionGroupConfig | None:
+        """The group, if there is one."""
+        return self._groups.get(name)
+
+    def for_consumer(self, name: str) -> SubscriptionGroupConfig:
+        """The group a consumer names, made if that is allowed; or GroupNotFound."""
+        group = self._groups.get(name)
+        if group is not None:
+            return group
+        if not (self.config.auto_create_groups or is_system_group(name)) or group_fault(name):
+            raise GroupNotFound(name)
+        group = SubscriptionGroupConfig(name=name)
+        LOGGER.info("subscription group created group=%s", name)
+        self.put(group)
+        return group
+
+    def put(self, group: SubscriptionGroupConfig) -> None:
+        """Create or replace a group; raises InvalidParameter for one that cannot be used."""
+        check_group(group)
+        if self._groups.get(group.name) == group:
+            return
+        self._groups[group.name] = group
+        self._changed(group.name)
+
+    def delete(self, name: str) -> None:
+        """Forget a group."""
+        self._forbidden.pop(name, None)
+        if self._groups.pop(name, None) is not None:
+            self._changed(name)
+
+    def load(self, disk: Disk) -> None:
+        """Take over what is on the disk; raises CorruptFile when it cannot be read."""
+        table = load(disk, GROUPS_PATH, SubscriptionGroupTable)
+        if table is None:
+            return
+        self._groups |= table.groups
+        self._forbidden = table.forbidden
+        self.version = table.data_version
+
+    def table(self) -> SubscriptionGroupTable:
+        """Everything, as it is shown and saved."""
+        return SubscriptionGroupTable(
+            data_version=self.version, groups=dict(self._groups), forbidden=self._forbidden
+        )
+
+    def _changed(self, name: str) -> None:
+        self.version = next_version(self.version, self._clock)
+        self.file.changed()
+        for listener in self.on_change:
+            listener(name)
+
+    def _encode(self) -> bytes:
+        return fastjson.dumps_pretty(self.table())
+
+
+def system_topics(config: BrokerConfig) -> list[TopicConfig]:
+    """The topics every broker has from its first start, with RocketMQ's queue counts."""
+
+    def topic(name: str, queue_count: int, permission: int = READ_WRITE) -> TopicConfig:
+        return TopicConfig(
+            name=name,
+            read_queue_count=queue_count,
+            write_queue_count=queue_count,
+            permission=permission,
+        )
+
+    topics = [
+        topic("SELF_TEST_TOPIC", 1),
+        topic("BenchmarkTest", 1024),
+        topic(config.cluster, 16, INHERITED),
+        topic(config.name, 1, INHERITED),
+        topic("OFFSET_MOVED_EVENT", 1),
+        topic(SCHEDULE_TOPIC, 18),
+        topic(HALF_TOPIC, 1),
+        topic(OPERATION_TOPIC, 1),
+        topic(TIMER_TOPIC, 1),
+        topic(f"rmq_sys_REVIVE_LOG_{config.cluster}", 8),
+        topic(f"{config.cluster}_REPLY_TOPIC", 1),
+        topic(f"rmq_sys_SYNC_BROKER_MEMBER_{config.name}", 1, Permission.INHERIT),
+    ]
+    if config.auto_create_topics:
+        topics.append(topic(AUTO_CREATE_TOPIC, config.default_queue_count, INHERITED))
+    if config.trace_topic_enabled:
+        topics.append(topic(TRACE_TOPIC, 1))
+    return topics
+
+
+def check_topic(topic: TopicConfig) -> None:
+    """Raise InvalidParameter unless the topic can be served as configured."""
+    if (fault := topic_fault(topic.name)) is not None:
+        raise InvalidParameter(fault)
+    counts = {"readQueueNums": topic.read_queue_count, "writeQueueNums": topic.write_queue_count}
+    for key, count in counts.items():
+        if not 0 <= count <= QUEUE_COUNT_MAX:
+            raise InvalidParameter(f"{key}={count} is not between 0 and {QUEUE_COUNT_MAX}")
+    if not 0 < topic.permission < Permission.PRIORITY:
+        raise InvalidParameter(f"perm={topic.permission} is not 2 (write), 4 (read) or 6 (both)")
+    for key, value in topic.attributes.items():
+        check_attribute(key, value)
+
+
+def check_group(group: SubscriptionGroupConfig) -> None:
+    """Raise InvalidParameter unless the group can be used as configured."""
+    if (fault := group_fault(group.name)) is not None:
+        raise InvalidParameter(fault)
+    if not 0 <= group.retry_queue_count <= QUEUE_COUNT_MAX:
+        raise InvalidParameter(
+            f"retryQueueNums={group.retry_queue_count} is not between 0 and {QUEUE_COUNT_MAX}"
+        )
+
+
+def next_version(version: DataVersion, clock: Clock) -> DataVersion:
+    """The version after one more change."""
+    return DataVersion(
+        state_version=version.state_version, timestamp=clock.wall_ms(), counter=version.counter + 1
+    )
