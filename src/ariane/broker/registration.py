@@ -1,7 +1,7 @@
 """Telling every name server what this broker serves: at once, each 30 seconds, and on change.
 
-Each name server has a link of its own, so one that is slow or gone delays nobody. A link has at most
-one registration under way; changes meanwhile ask for one more after it. Changes within one turn of
+Each name server has a link of its own, so one that is slow or gone delays nobody. A link has one
+registration under way at most; changes meanwhile ask for one more after it. Changes within one turn of
 the event loop are told together.
 """
 
@@ -56,12 +56,16 @@ class Link:
         self._watched: Connection | None = None
         self._is_stopped = False
 
-    def register(self) -> asyncio.Task[None]:
+    def register(self) -> None:
         """Register now, or again once the registration under way has ended."""
         self._is_wanted = True
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._register())
-        return self._task
+
+    async def settled(self) -> None:
+        """Return when nothing is under way."""
+        while self._task is not None and not self._task.done():
+            await asyncio.wait([self._task])
 
     async def unregister(self, command: Command) -> None:
         """Say goodbye; a name server that cannot hear it will notice by itself."""
@@ -136,8 +140,8 @@ class Registration:
         interval_s = min(max(state.config.register_interval_ms / 1000, 10.0), 60.0)
         self._timer = state.timers.every(interval_s, self._register_all)
         state.topics.on_change.append(lambda _: self.changed())
-        if tasks := self._register_all():
-            await asyncio.wait(tasks)
+        self._register_all()
+        await asyncio.gather(*(link.settled() for link in self.links))
 
     async def stop(self) -> None:
         """Unregister everywhere."""
@@ -150,12 +154,8 @@ class Registration:
             cluster=config.cluster,
             broker_id=config.broker_id,
         )
-        await asyncio.gather(
-            *(
-                link.unregister(request(RequestCode.UNREGISTER_BROKER, header))
-                for link in self.links
-            )
-        )
+        goodbyes = [request(RequestCode.UNREGISTER_BROKER, header) for _ in self.links]
+        await asyncio.gather(*map(Link.unregister, self.links, goodbyes))
 
     def changed(self) -> None:
         """Register everywhere at the end of this turn of the loop."""
@@ -163,9 +163,10 @@ class Registration:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._register_all)
 
-    def _register_all(self) -> list[asyncio.Task[None]]:
+    def _register_all(self) -> None:
         self._is_due = False
-        return [link.register() for link in self.links]
+        for link in self.links:
+            link.register()
 
     def _registration(self) -> Command:
         config = self._state.config

@@ -1,4 +1,4 @@
-"""Topic attributes: which exist, what they may be, and the `+key=value,-key` text that edits them."""
+"""Topic attributes: which there are, what they may be, the `+key=value,-key` that edits them."""
 
 from __future__ import annotations
 
