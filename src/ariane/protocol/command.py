@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Final, Protocol
 
 from ariane.codes import PROTOCOL_VERSION, FrameFlag, RequestCode, ResponseCode
-from ariane.errors import FrameError
+from ariane.errors import FrameError, ProtocolError
 from ariane.protocol import binary_header, json_header
 from ariane.protocol.headers import Header, encode_header
 from ariane.protocol.json_header import HeaderFields
@@ -30,6 +30,9 @@ class Serializer(IntEnum):
 
     JSON = 0
     ROCKETMQ = 1
+
+
+_SERIALIZERS: Final = tuple(Serializer)
 
 
 class Command:
@@ -215,7 +218,7 @@ class CommandDecoder:
         self._scratch = memoryview(bytearray(SCRATCH_BYTES) if scratch is None else scratch)
         self._budget = ByteBudget(1 << 62) if budget is None else budget
         self._pending = bytearray()
-        self._error: Exception | None = None
+        self._error: ProtocolError | None = None
 
     def get_buffer(self, size_hint: int) -> memoryview:
         """Where the next bytes of the stream go; good until `received` is called."""
@@ -242,11 +245,9 @@ class CommandDecoder:
             return commands
         self._pending += data
         self._count()
-        with memoryview(self._pending) as pending:
-            commands, used = self._split(pending)
+        commands, used = self._split(memoryview(self._pending))
         if used:
-            del self._pending[:used]
-        self._count()
+            self._hold(self._pending[used:])
         return commands
 
     def _split(self, data: memoryview) -> tuple[list[Command], int]:
@@ -260,8 +261,9 @@ class CommandDecoder:
                     break
                 commands.append(_command_of(data[position:end]))
                 position = end
-        except Exception as error:
-            self._error = error
+        except ProtocolError as error:
+            # Kept without its traceback, which would keep the bytes alive too.
+            self._error = error.with_traceback(None)
             if not commands:
                 raise
             position = len(data)
@@ -287,7 +289,7 @@ class CommandDecoder:
             )
         return int(position + 4 + size)
 
-    def _hold(self, data: memoryview | bytes) -> None:
+    def _hold(self, data: memoryview | bytearray | bytes) -> None:
         if self._pending or data:
             self._pending = bytearray(data)
             self._count()
@@ -308,7 +310,7 @@ def _command_of(frame: memoryview) -> Command:
     word = LENGTHS.unpack_from(frame)[1]
     body_at = LENGTHS.size + (word & 0xFFFFFF)
     header = bytes(frame[LENGTHS.size : body_at])
-    serializer = Serializer(word >> 24)
+    serializer = _SERIALIZERS[word >> 24]
     decode = json_header.decode if serializer == 0 else binary_header.decode
     code, language, version, opaque, flag, remark, ext = decode(header)
     command = Command.__new__(Command)

@@ -71,7 +71,9 @@ class _Written(msgspec.Struct, omit_defaults=True):
 _plain: Final = msgspec.json.Decoder(_Plain)
 _loose: Final = msgspec.json.Decoder(_Loose)
 _encoder: Final = msgspec.json.Encoder()
-_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_AS_BRACES: Final = bytes.maketrans(b"[]", b"{}")
+_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def decode(header: bytes) -> HeaderFields:
@@ -139,11 +141,8 @@ def _check_count(ext: dict[str, str]) -> None:
 
 def _check_depth(header: bytes) -> None:
     """Refuse deep nesting before a recursive parser meets it; brackets in text do not count."""
-    depth = 0
-    for byte in _STRING.sub(b"", header):
-        if byte in b"[{":
-            depth += 1
-            if depth > DEPTH_MAX:
-                raise BadHeader(f"the JSON header is nested deeper than {DEPTH_MAX}")
-        elif byte in b"]}":
-            depth -= 1
+    brackets = _STRING.sub(b"", header).translate(_AS_BRACES, _NOT_BRACKETS)
+    for _ in range(DEPTH_MAX):
+        brackets = brackets.replace(b"{}", b"")  # takes away the innermost level
+    if brackets:
+        raise BadHeader(f"the JSON header is nested deeper than {DEPTH_MAX}, or broken")

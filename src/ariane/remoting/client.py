@@ -116,7 +116,7 @@ class ConnectionPool:
         if attempt is None:
             attempt = asyncio.get_running_loop().create_task(self._connect(address))
             self._attempts[address] = attempt
-            attempt.add_done_callback(lambda _: self._attempts.pop(address, None))
+            attempt.add_done_callback(lambda done: self._attempted(address, done))
         return await asyncio.shield(attempt)
 
     async def request(self, address: str, command: Command, timeout_s: float) -> Command:
@@ -163,6 +163,11 @@ class ConnectionPool:
         self._connections[address] = connection
         connection.on_close.append(lambda lost: self._forget(address, lost))
         return connection
+
+    def _attempted(self, address: str, attempt: asyncio.Task[Connection]) -> None:
+        self._attempts.pop(address, None)
+        if not attempt.cancelled():
+            attempt.exception()  # seen, even if whoever waited has gone
 
     def _forget(self, address: str, connection: Connection) -> None:
         if self._connections.get(address) is connection:

@@ -1,6 +1,6 @@
 """What name servers tell: where topics are, which brokers there are.
 
-Broker ids are written with quotes: every client reads that form, and tools read nothing else.
+Broker ids are written with quotes: every client reads that form, and standard parsers no other.
 """
 
 from __future__ import annotations
