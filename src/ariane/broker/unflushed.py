@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 
 from ariane.clock import Timer, Timers
 from ariane.codes import ResponseCode
-from ariane.protocol.command import CommandDecoder
+from ariane.protocol.command import Command, CommandDecoder
+from ariane.protocol.limits import REPLY_HEADER_BYTES_MAX
 from ariane.remoting.connection import Connection
 from ariane.store.store import Store
 
@@ -76,7 +77,12 @@ class Unflushed:
 
     def _tell(self, waiting: _Waiting, code: ResponseCode, remark: str | None) -> None:
         """Send the answers under another code."""
-        for answer in CommandDecoder(scratch=bytearray()).feed(waiting.frames):
+        for answer in _answers_in(waiting.frames):
             answer.code = code
             answer.remark = remark
             waiting.connection.send(answer)
+
+
+def _answers_in(frames: bytes) -> list[Command]:
+    decoder = CommandDecoder(scratch=bytearray(), header_bytes_max=REPLY_HEADER_BYTES_MAX)
+    return decoder.feed(frames)

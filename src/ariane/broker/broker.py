@@ -1,0 +1,230 @@
+"""A running broker: the store, the tables, the sockets before them, and the work by the clock."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Callable
+from functools import partial
+from random import Random  # noqa: TID251 - the type; the instance is injected
+from typing import Final
+
+from ariane.broker.clients import ClientRegistry
+from ariane.broker.consume_offsets import OffsetTable
+from ariane.broker.dispatch import dispatch
+from ariane.broker.flow_control import FlowControl
+from ariane.broker.locks import QueueLocks
+from ariane.broker.long_polling import LongPolling
+from ariane.broker.persistence import Saver, ThreadSaver
+from ariane.broker.registration import Registration
+from ariane.broker.state import BrokerState
+from ariane.broker.stats import Stats
+from ariane.broker.tables import GroupTable, TopicTable
+from ariane.broker.unflushed import Unflushed
+from ariane.clock import Clock, Timer, Timers
+from ariane.config import BrokerConfig, StoreConfig
+from ariane.disk import Disk
+from ariane.protocol.message import UniqueKeys
+from ariane.remoting.client import ConnectionPool
+from ariane.remoting.connection import Connection
+from ariane.remoting.server import Server, bind, serve
+from ariane.store import config_files
+from ariane.store.store import Store
+
+logger = logging.getLogger("ariane.broker")
+
+TICK_S: Final = 0.1  # how often the store looks after itself
+LEASE_SCAN_S: Final = 30.0
+ANY_HOSTS: Final = ("", "0.0.0.0", "::")
+
+
+class Broker:
+    """Keeps messages and gives them out, from `start` to `stop`.
+
+    The store lies at the root of `disk`. Whoever starts the broker drives `timers`.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store_config: StoreConfig,
+        *,
+        clock: Clock,
+        disk: Disk,
+        random: Random,
+        timers: Timers,
+    ) -> None:
+        self._config = config
+        self._store_config = store_config
+        self._clock = clock
+        self._disk = disk
+        self._random = random
+        self._timers = timers
+        self._servers: list[Server] = []
+        self._jobs: list[Timer] = []
+        self._state: BrokerState | None = None
+        self._saver: Saver | None = None
+        self._registration: Registration | None = None
+
+    @property
+    def state(self) -> BrokerState:
+        """The broker's inside, once started."""
+        assert self._state is not None, "the broker has not been started"
+        return self._state
+
+    @property
+    def port(self) -> int:
+        """The port it listens on, once started."""
+        return self._servers[0].port if self._servers else 0
+
+    @property
+    def connections(self) -> list[Connection]:
+        """Every open connection, of the main port and the VIP port."""
+        return [connection for server in self._servers for connection in server.connections]
+
+    async def start(self) -> None:
+        """Open the store, recover what a crash left, listen, and register; port 0 picks one."""
+        config = self._config
+        bound = bind(config.bind_host, config.port)
+        try:
+            address = (await advertised_host(config), int(bound.getsockname()[1]))
+            await self._open(address)
+            await self._listen(bound)
+        except BaseException:
+            bound.close()
+            raise
+        self._schedule()
+        self._registration = Registration(self.state, ConnectionPool(self._timers), address)
+        await self._registration.start()
+        logger.info("broker serving name=%s address=%s:%d", config.name, *address)
+
+    async def stop(self) -> None:
+        """Leave the name servers, answer what waits, save everything and close the store."""
+        for job in self._jobs:
+            job.cancel()
+        if self._registration is not None:
+            await self._registration.stop()
+        if self._state is not None:
+            self._state.held.release_all()
+        for server in self._servers:
+            await server.close()
+        await asyncio.to_thread(self._close)
+        logger.info("broker stopped name=%s", self._config.name)
+
+    async def _open(self, address: tuple[str, int]) -> None:
+        """Open the store, off the loop since recovery may take seconds, and load the tables."""
+        post = asyncio.get_running_loop().call_soon_threadsafe
+        open_store = partial(Store.open, store_host=address, post=post)
+        store = await asyncio.to_thread(open_store, self._store_config, self._disk, self._clock)
+        try:
+            self._saver = ThreadSaver(partial(config_files.persist, self._disk), post)
+            self._state = self._assemble(store, self._saver, address)
+        except BaseException:
+            store.stop()
+            raise
+        store.start()
+
+    def _assemble(self, store: Store, saver: Saver, address: tuple[str, int]) -> BrokerState:
+        config, clock, timers = self._config, self._clock, self._timers
+        topics = TopicTable(config, clock, saver)
+        groups = GroupTable(config, clock, saver)
+        offsets = OffsetTable(clock, saver)
+        for table in (topics, groups, offsets):
+            table.load(self._disk)
+        state = BrokerState(
+            config=config,
+            store_config=self._store_config,
+            clock=clock,
+            timers=timers,
+            random=self._random,
+            store=store,
+            topics=topics,
+            groups=groups,
+            offsets=offsets,
+            clients=ClientRegistry(clock, may_notify=lambda group: True),
+            locks=QueueLocks(clock),
+            stats=Stats(clock),
+            flow=FlowControl(
+                timers,
+                lambda: state.config,
+                lambda: state.store_config,
+                lambda: self.connections,
+            ),
+            held=LongPolling(store, timers),
+            unflushed=Unflushed(
+                store, timers, lambda: state.store_config.sync_flush_timeout_ms / 1000
+            ),
+            unique_keys=UniqueKeys(clock, self._random, process_id=os.getpid(), host=address[0]),
+            store_host=address,
+        )
+        topics.on_change.append(state.held.release)
+        offsets.on_reset.append(lambda topic, group: state.held.release(topic))
+        return state
+
+    async def _listen(self, bound: socket.socket) -> None:
+        """Serve the main port and, for clients of old, the one two below it if that is free."""
+        host, port = self._config.bind_host, self._config.port
+        self._servers.append(await self._serve(bound))
+        if self._config.vip_port and port > 2:
+            try:
+                self._servers.append(await self._serve(bind(host, port - 2)))
+            except OSError as error:
+                logger.info("VIP port not served port=%d reason=%s", port - 2, error)
+
+    async def _serve(self, bound: socket.socket) -> Server:
+        return await serve(
+            "",
+            0,
+            bound=bound,
+            handler=partial(dispatch, self.state),
+            timers=self._timers,
+        )
+
+    def _schedule(self) -> None:
+        """Everything that is done by the clock."""
+        state = self.state
+        state.stats.start(self._timers)
+        state.clients.start(self._timers)
+        self._every(TICK_S, state.store.tick)
+        self._every(LEASE_SCAN_S, state.locks.forget_expired)
+        self._every(state.config.offset_persist_interval_ms / 1000, self._save)
+
+    def _every(self, interval_s: float, job: Callable[[], None]) -> None:
+        self._jobs.append(self._timers.every(interval_s, job))
+
+    def _save(self) -> None:
+        """Start writing what has changed; topics and groups are written when they change."""
+        self.state.topics.file.save()
+        self.state.groups.file.save()
+        self.state.offsets.save()
+
+    def _close(self) -> None:
+        """Write everything for the last time, and stop the store cleanly."""
+        if self._state is None or self._saver is None:
+            return
+        self._saver.close()
+        self._state.topics.file.save_now()
+        self._state.groups.file.save_now()
+        self._state.offsets.save_now()
+        self._state.store.stop()
+
+
+async def advertised_host(config: BrokerConfig) -> str:
+    """The address clients are told, and message ids hold: as set, as bound, or the outward one."""
+    host = config.advertised_host or config.bind_host
+    if host in ANY_HOSTS:
+        return outward_address()
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return str(found[0][4][0])
+
+
+def outward_address() -> str:
+    """The address this machine would use to reach others; nothing is sent to find out."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))
+        return str(probe.getsockname()[0])
+    return "127.0.0.1"
