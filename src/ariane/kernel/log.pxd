@@ -114,7 +114,7 @@ cdef class Index:
     cdef public int64_t reserved_end
     cdef int64_t next_entry
     cdef int64_t used_slots
-    cdef void rebuild(self, int64_t end_entry) noexcept nogil
+    cdef int rebuild(self, int64_t end_entry) except -1
     cdef int64_t room(self) noexcept nogil
     cdef void put(self, int32_t hash, int64_t log_offset, int64_t store_ms) noexcept nogil
 

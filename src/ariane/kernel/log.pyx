@@ -10,6 +10,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyOb
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
 from ariane.kernel.hashing cimport body_crc, java_hash_from
@@ -412,6 +413,13 @@ cdef class Index:
         self.rebuild(entry)
         return entry - 1
 
+    def cut(self, int64_t next_entry) -> None:
+        """Keep entries [1, next_entry) and rebuild slots and chains over them.
+
+        The caller knows that these are sound, and zeroes the file from `next` on.
+        """
+        self.rebuild(max(1, min(next_entry, self.entry_count)))
+
     def truncate(self, int64_t log_end) -> None:
         """Drop entries that point at or beyond `log_end`; the caller zeroes the file from `next` on."""
         cdef int64_t entry = self.next_entry
@@ -420,21 +428,30 @@ cdef class Index:
         if entry != self.next_entry:
             self.rebuild(entry)
 
-    cdef void rebuild(self, int64_t end_entry) noexcept nogil:
-        """Make slots, chains and counters say exactly what entries [1, end_entry) say."""
-        cdef int64_t entry
+    cdef int rebuild(self, int64_t end_entry) except -1:
+        """Make slots, chains and counters say exactly what entries [1, end_entry) say.
+
+        Words that are right already are not written: a page left alone need not be synced.
+        """
+        cdef int64_t entry, i
         cdef uint8_t* at
-        cdef uint8_t* slot
+        cdef uint32_t slot
         cdef int64_t begin_ms = <int64_t> load64(self.base)
-        memset(self.base + INDEX_HEADER_BYTES, 0, self.slot_count * INDEX_SLOT_BYTES)
-        self.used_slots = 0
-        for entry in range(1, end_entry):
-            at = entry_address(self, entry)
-            slot = slot_address(self, <int32_t> load32(at))
-            if load32(slot) == 0:
-                self.used_slots += 1
-            save32(at + 16, load32(slot))
-            save32(slot, <uint32_t> entry)
+        cdef uint32_t* newest = <uint32_t*> calloc(self.slot_count, sizeof(uint32_t))
+        if newest == NULL:
+            raise MemoryError
+        with nogil:
+            self.used_slots = 0
+            for entry in range(1, end_entry):
+                at = entry_address(self, entry)
+                slot = slot_of(self, <int32_t> load32(at))
+                if newest[slot] == 0:
+                    self.used_slots += 1
+                amend32(at + 16, newest[slot])
+                newest[slot] = <uint32_t> entry
+            for i in range(self.slot_count):
+                amend32(self.base + INDEX_HEADER_BYTES + i * INDEX_SLOT_BYTES, newest[i])
+        free(newest)
         self.next_entry = end_entry
         if end_entry > 1:
             at = entry_address(self, end_entry - 1)
@@ -445,6 +462,7 @@ cdef class Index:
             memset(self.base, 0, 32)
         save32(self.base + 32, <uint32_t> self.used_slots)
         save32(self.base + 36, <uint32_t> self.next_entry)
+        return 0
 
     cdef int64_t room(self) noexcept nogil:
         """How many more entries may be written."""
@@ -736,8 +754,18 @@ cdef int32_t key_hash_of(bytes topic, bytes key):
     return positive_hash(java_hash_from(hash, <const uint8_t*> PyBytes_AS_STRING(key), len(key)))
 
 
+cdef inline uint32_t slot_of(Index index, int32_t hash) noexcept nogil:
+    """Hashes are never negative, but a damaged file's bytes may be."""
+    return <uint32_t> ((hash & 0x7FFFFFFF) % index.slot_count)
+
+
 cdef inline uint8_t* slot_address(Index index, int32_t hash) noexcept nogil:
-    return index.base + INDEX_HEADER_BYTES + (hash % index.slot_count) * INDEX_SLOT_BYTES
+    return index.base + INDEX_HEADER_BYTES + <int64_t> slot_of(index, hash) * INDEX_SLOT_BYTES
+
+
+cdef inline void amend32(uint8_t* at, uint32_t value) noexcept nogil:
+    if load32(at) != value:
+        save32(at, value)
 
 
 cdef inline uint8_t* entry_address(Index index, int64_t entry) noexcept nogil:
