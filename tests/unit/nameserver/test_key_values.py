@@ -1,0 +1,100 @@
+"""The key-value table on a disk that can fail and stop."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+
+from ariane.disk import CrashMode, SimulatedDisk
+from ariane.errors import CorruptFile, DiskFull
+from ariane.nameserver.key_values import KeyValues
+
+PATH = "kvConfig.json"
+
+
+def test_values_survive_a_restart_in_apaches_layout() -> None:
+    disk = SimulatedDisk()
+    values = KeyValues(disk, PATH)
+    values.put("ORDER_TOPIC_CONFIG", "orders", "broker-a:4;broker-b:4")
+    values.put("other", "ключ", "значение")
+    assert msgspec.json.decode(disk.read(PATH)) == {
+        "configTable": {
+            "ORDER_TOPIC_CONFIG": {"orders": "broker-a:4;broker-b:4"},
+            "other": {"ключ": "значение"},
+        }
+    }
+    again = KeyValues(disk, PATH)
+    assert again.get("ORDER_TOPIC_CONFIG", "orders") == "broker-a:4;broker-b:4"
+    assert again.namespace("other") == {"ключ": "значение"}
+
+
+def test_what_is_not_there() -> None:
+    values = KeyValues(SimulatedDisk(), PATH)
+    values.put("n", "k", "v")
+    assert values.get("n", "other") is None
+    assert values.get("other", "k") is None
+    assert values.namespace("other") is None
+    values.delete("n", "other")
+    values.delete("other", "k")
+    assert values.namespace("n") == {"k": "v"}
+
+
+def test_an_emptied_namespace_stays_known() -> None:
+    values = KeyValues(SimulatedDisk(), PATH)
+    values.put("n", "k", "v")
+    values.delete("n", "k")
+    assert values.namespace("n") == {}
+
+
+@pytest.mark.parametrize("error", [OSError(5, "input/output error"), DiskFull("no room")])
+def test_a_change_that_cannot_be_kept_is_not_made(error: Exception) -> None:
+    disk = SimulatedDisk()
+    values = KeyValues(disk, PATH)
+    values.put("n", "k", "old")
+    disk.plant("write", error)
+    with pytest.raises(type(error)):
+        values.put("n", "k", "new")
+    assert values.get("n", "k") == "old"
+    disk.plant("write", error)
+    with pytest.raises(type(error)):
+        values.delete("n", "k")
+    assert KeyValues(disk, PATH).get("n", "k") == "old"
+
+
+def test_the_backup_is_read_when_the_file_is_torn() -> None:
+    disk = SimulatedDisk()
+    values = KeyValues(disk, PATH)
+    values.put("n", "k", "old")
+    values.put("n", "k", "new")
+    disk.write(PATH, b'{"configTable":{"n":{"k"')
+    assert KeyValues(disk, PATH).get("n", "k") == "old"
+
+
+def test_nothing_readable_is_said_clearly() -> None:
+    disk = SimulatedDisk()
+    disk.write(PATH, b"torn")
+    with pytest.raises(CorruptFile, match=r"mend or remove it: kvConfig\.json: "):
+        KeyValues(disk, PATH)
+
+
+def test_a_crash_at_any_moment_leaves_the_old_or_the_new_table() -> None:
+    disk = SimulatedDisk()
+    values = KeyValues(disk, PATH)
+    written = 0
+    images: list[tuple[int, SimulatedDisk]] = []
+
+    def take_images(_kind: str, _path: str) -> None:
+        for mode in CrashMode:
+            images.append((written, disk.crash_image(random.Random(len(images)), mode)))
+
+    disk.on_operation = take_images
+    for number in range(1, 6):
+        values.put("n", "k", str(number))
+        written = number
+        take_images("acknowledged", PATH)
+    assert len(images) > 50
+    for acknowledged, image in images:
+        found = int(KeyValues(image, PATH).get("n", "k") or 0)
+        assert found in (acknowledged, acknowledged + 1)
