@@ -30,6 +30,7 @@ help:
 # --- set-up -------------------------------------------------------------------------------------------------------
 
 setup: $(STAMPS)/installed
+	@:
 
 $(STAMPS)/locked: requirements.lock scripts/need
 	@scripts/need python compiler

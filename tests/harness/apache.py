@@ -1,0 +1,92 @@
+"""Apache RocketMQ's name server and broker, from the jars that `make` fetched, as processes under test."""
+
+import os
+from pathlib import Path
+from typing import Self
+
+from tests.harness.processes import ROOT, Server, free_port, text_of, wait_until
+from tests.harness.wire import Wire
+
+JARS = Path(os.environ.get("APACHE_JARS", ROOT / ".cache/apache/lib"))
+# What the broker needs opened to run on Java 17; the rest are the flags of its own runbroker.sh.
+OPENS = [
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.util=ALL-UNNAMED",
+]
+QUICK_START = ["-Xms512m", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+AS_RECOMMENDED = [
+    "-server", "-Xms2g", "-Xmx2g", "-XX:+UseG1GC", "-XX:G1HeapRegionSize=16m", "-XX:G1ReservePercent=25",
+    "-XX:InitiatingHeapOccupancyPercent=30", "-XX:SoftRefLRUPolicyMSPerMB=0", "-XX:-OmitStackTraceInFastThrow",
+    "-XX:+AlwaysPreTouch", "-XX:MaxDirectMemorySize=15g", "-XX:-UseLargePages",
+]  # fmt: skip
+
+
+class Apache(Server):
+    """Apache's name server and broker; the store is `store` below the directory, or wherever it is told."""
+
+    def __init__(
+        self, directory: Path, *, store: Path | None = None, flags: list[str] | None = None
+    ) -> None:
+        super().__init__(directory)
+        self.store = store or directory / "store"
+        self.flags = QUICK_START if flags is None else flags
+
+    def start(self, *, wait: bool = True, **settings: object) -> Self:
+        """Start both; settings are broker.conf's keys."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.namesrv = ("127.0.0.1", free_port())
+        self.broker = ("127.0.0.1", free_port(-2, 1))  # it listens on two neighbours as well
+        (self.directory / "namesrv.conf").write_text(f"listenPort={self.namesrv[1]}\n")
+        self._java(
+            "namesrv",
+            "org.apache.rocketmq.namesrv.NamesrvStartup",
+            ["-Xms64m", "-Xmx128m", "-XX:+UseSerialGC"],
+        )
+        keys = {
+            "brokerClusterName": "DefaultCluster",
+            "brokerName": "broker-a",
+            "brokerId": 0,
+            "namesrvAddr": self.namesrv_address,
+            "brokerIP1": "127.0.0.1",
+            "brokerIP2": "127.0.0.1",
+            "listenPort": self.broker[1],
+            "brokerRole": "ASYNC_MASTER",
+            "autoCreateTopicEnable": True,
+            "storePathRootDir": self.store,
+            "storePathCommitLog": self.store / "commitlog",
+            **settings,
+        }
+        text = "".join(f"{key}={text_of(value)}\n" for key, value in keys.items())
+        (self.directory / "broker.conf").write_text(text)
+        output = self._java(
+            "broker", "org.apache.rocketmq.broker.BrokerStartup", [*self.flags, *OPENS]
+        )
+        if wait:
+            wait_until(lambda: self._accepts(output), "Apache's broker to be ready", seconds=90)
+        return self
+
+    def _java(self, name: str, main: str, flags: list[str]) -> Path:
+        return self.spawn(
+            name,
+            [
+                "java",
+                *flags,
+                f"-Duser.home={self.directory}",
+                "-cp",
+                f"{JARS}/*",
+                main,
+                "-c",
+                f"{name}.conf",
+            ],
+            {"ROCKETMQ_HOME": str(self.directory)},
+        )
+
+    def _accepts(self, output: Path) -> bool:
+        self.check_running(output)
+        try:
+            with Wire(self.namesrv) as namesrv:
+                return namesrv.call(105, {"topic": "TBW102"}, check=False).code == 0
+        except OSError:
+            return False

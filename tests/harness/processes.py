@@ -1,0 +1,193 @@
+"""Servers under test as real processes: started on free ports, waited for, stopped or killed, and measured.
+
+A server never outlives the test that started it: each is a context manager and dies with the process group.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+ROOT = Path(__file__).resolve().parents[2]
+ARIANE = Path(sys.executable).with_name("ariane")
+READY = re.compile(r"^ready\b.*namesrv=(\S+):(\d+) broker=(\S+):(\d+)", re.MULTILINE)
+
+
+class ServerFailed(AssertionError):
+    """A server did not come up, or ended by itself."""
+
+
+def wait_until(condition: Callable[[], object], what: str, *, seconds: float = 30) -> None:
+    """Return once `condition()` is true; fail, naming `what`, when it is not in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {seconds:g} s in vain for {what}")
+        time.sleep(0.005)
+
+
+def free_port(*neighbours: int) -> int:
+    """A port that is free on loopback, and whose neighbours at the given distances are free too."""
+    while True:
+        with contextlib.ExitStack() as held, contextlib.suppress(OSError, OverflowError):
+            first = held.enter_context(socket.socket())
+            first.bind(("127.0.0.1", 0))
+            port = int(first.getsockname()[1])
+            for distance in neighbours:
+                held.enter_context(socket.socket()).bind(("127.0.0.1", port + distance))
+            return port
+
+
+class Server:
+    """Processes that make up one name server and one broker."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.namesrv = ("127.0.0.1", 0)
+        self.broker = ("127.0.0.1", 0)
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def namesrv_address(self) -> str:
+        """HOST:PORT of the name server."""
+        return f"{self.namesrv[0]}:{self.namesrv[1]}"
+
+    @property
+    def broker_process(self) -> subprocess.Popen[bytes]:
+        """The process that holds the broker."""
+        return self.processes[-1]
+
+    def spawn(
+        self, name: str, command: Sequence[str | Path], environment: dict[str, str] | None = None
+    ) -> Path:
+        """Start one process; give the file that holds what it prints."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        output = self.directory / f"{name}.out"
+        with output.open("wb") as file:
+            self.processes.append(
+                subprocess.Popen(
+                    [str(word) for word in command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                    cwd=self.directory,
+                    env={**os.environ, **(environment or {})},
+                )
+            )
+        return output
+
+    def check_running(self, output: Path) -> None:
+        """Fail with the end of what was printed when a process has ended."""
+        for process in self.processes:
+            if process.poll() is not None:
+                raise ServerFailed(
+                    f"{process.args!r} ended with {process.returncode}:\n{output.read_text(errors='replace')[-4000:]}"
+                )
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal every process, the broker first, and wait until all are gone."""
+        for process in reversed(self.processes):
+            if process.poll() is None:
+                process.send_signal(number)
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                raise ServerFailed(
+                    f"{process.args!r} did not end within 60 s of {number.name}"
+                ) from None
+        self.processes.clear()
+
+    def stop(self) -> None:
+        """Stop cleanly."""
+        self.signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.signal(signal.SIGKILL)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+
+class Ariane(Server):
+    """`ariane up` with its data in `directory`."""
+
+    def start(self, **settings: object) -> Self:
+        """Start and wait for the line that says `ready`; settings are broker.conf's keys."""
+        words = [
+            word for key, value in settings.items() for word in ("--set", f"{key}={text_of(value)}")
+        ]
+        output = self.spawn(
+            "ariane",
+            [
+                ARIANE,
+                "up",
+                "--data",
+                self.directory,
+                "--namesrv-port",
+                "0",
+                "--broker-port",
+                "0",
+                *words,
+            ],
+        )
+
+        def ready() -> bool:
+            found = READY.search(output.read_text(errors="replace"))
+            if found is None:
+                self.check_running(output)
+                return False
+            self.namesrv = (found[1], int(found[2]))
+            self.broker = (found[3], int(found[4]))
+            return True
+
+        wait_until(ready, "ariane up to be ready")
+        return self
+
+    @property
+    def store(self) -> Path:
+        """The store directory, in Apache's layout."""
+        return self.directory / "store"
+
+
+def text_of(value: object) -> str:
+    """A setting as broker.conf spells it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def process_tree(pid: int) -> Iterator[int]:
+    """The process and its descendants."""
+    yield pid
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                yield from process_tree(int(child))
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Anonymous memory of the process and its descendants: what it holds beside the files it maps."""
+    total = 0
+    for member in process_tree(pid):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{member}/status").read_text().splitlines():
+                if line.startswith("RssAnon:"):
+                    total += int(line.split()[1]) * 1024
+    return total

@@ -1,0 +1,49 @@
+"""Runs a client's program against a server and reads its verdicts: one line `PASS name` or `FAIL name why` each."""
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+REPORT: dict[str, dict[str, str]] = {}  # client -> feature -> verdict, for the table at the end
+
+
+class Verdicts:
+    """What one run of a client's program found."""
+
+    def __init__(self, client: str, features: Sequence[str]) -> None:
+        self.features = REPORT[client] = dict.fromkeys(features, "FAIL: no verdict")
+        self.output = ""
+
+    def run(
+        self, command: Sequence[str | Path], directory: Path, *, timeout_s: float = 280
+    ) -> None:
+        """Run the program to its end in a directory of its own; a run that hangs is cut off and told."""
+        try:
+            done = subprocess.run(
+                command,
+                cwd=directory,
+                capture_output=True,
+                text=True,
+                timeout=timeout_s,
+                check=False,
+            )
+            self.output = done.stdout + done.stderr
+        except subprocess.TimeoutExpired as late:
+            self.output = (
+                text_of(late.stdout) + text_of(late.stderr) + f"\ncut off after {timeout_s:g} s"
+            )
+        for line in self.output.splitlines():
+            verdict, _, rest = line.partition(" ")
+            name, _, detail = rest.partition(" ")
+            if verdict in ("PASS", "FAIL") and name in self.features:
+                self.features[name] = f"{verdict} {detail}".strip()
+
+    def check(self, name: str) -> None:
+        """Fail unless the feature passed."""
+        verdict = self.features[name]
+        assert verdict.startswith("PASS"), f"{verdict}\n{self.output[-20_000:]}"
+
+
+def text_of(output: bytes | str | None) -> str:
+    """What a process printed before it was cut off."""
+    return output.decode(errors="replace") if isinstance(output, bytes) else output or ""

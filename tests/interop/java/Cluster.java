@@ -1,0 +1,129 @@
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.TreeSet;
+import java.util.concurrent.Callable;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.consumer.PullResult;
+import org.apache.rocketmq.client.consumer.PullStatus;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.protocol.body.ClusterInfo;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
+
+/** The system under test and the few helpers every feature needs: topics, a producer, reading back, waiting. */
+final class Cluster implements AutoCloseable {
+    static final long PATIENCE_MS = 30_000;
+
+    final String nameServer;
+    final String brokerAddress;
+    final DefaultMQAdminExt admin = new DefaultMQAdminExt();
+    final DefaultMQProducer producer = new DefaultMQProducer("interop-producer");
+    private final DefaultMQPullConsumer reader = new DefaultMQPullConsumer("interop-reader");
+    private int names;
+
+    Cluster(String nameServer) throws Exception {
+        this.nameServer = nameServer;
+        admin.setNamesrvAddr(nameServer);
+        admin.setInstanceName("interop-admin");
+        admin.start();
+        producer.setNamesrvAddr(nameServer);
+        producer.start();
+        reader.setNamesrvAddr(nameServer);
+        reader.start();
+        ClusterInfo info = admin.examineBrokerClusterInfo();
+        brokerAddress = info.getBrokerAddrTable().get("broker-a").getBrokerAddrs().get(0L);
+    }
+
+    @Override
+    public void close() {
+        reader.shutdown();
+        producer.shutdown();
+        admin.shutdown();
+    }
+
+    /** A name no other run on this broker has used. */
+    String fresh(String what) {
+        return "Interop_" + what + "_" + Long.toString(System.currentTimeMillis(), 36) + "_" + names++;
+    }
+
+    /** A new topic that clients can find. */
+    String topic(String what, int queues) throws Exception {
+        String topic = fresh(what);
+        admin.createAndUpdateTopicConfig(brokerAddress, new TopicConfig(topic, queues, queues, 6));
+        await("route of " + topic, () -> !admin.examineTopicRouteInfo(topic).getQueueDatas().isEmpty());
+        return topic;
+    }
+
+    static Message message(String topic, String tag, String key, String body) {
+        return new Message(topic, tag, key, body.getBytes(StandardCharsets.UTF_8));
+    }
+
+    static String body(Message message) {
+        return new String(message.getBody(), StandardCharsets.UTF_8);
+    }
+
+    TreeSet<MessageQueue> queues(String topic) throws Exception {
+        return new TreeSet<>(reader.fetchSubscribeMessageQueues(topic));
+    }
+
+    /** How many messages the topic's queues hold. */
+    long count(String topic) throws Exception {
+        long count = 0;
+        for (MessageQueue queue : queues(topic)) {
+            count += reader.maxOffset(queue) - reader.minOffset(queue);
+        }
+        return count;
+    }
+
+    /** Everything in the topic, queue by queue, once it holds `expected` messages. */
+    List<MessageExt> readAll(String topic, int expected) throws Exception {
+        await(expected + " messages in " + topic, () -> count(topic) >= expected);
+        List<MessageExt> messages = new ArrayList<>();
+        for (MessageQueue queue : queues(topic)) {
+            long offset = reader.minOffset(queue);
+            PullResult result;
+            while ((result = reader.pull(queue, "*", offset, 32)).getPullStatus() == PullStatus.FOUND) {
+                for (MessageExt message : result.getMsgFoundList()) {
+                    equal("queue offset", offset++, message.getQueueOffset());
+                }
+                equal("next offset", offset, result.getNextBeginOffset());
+                messages.addAll(result.getMsgFoundList());
+            }
+        }
+        equal("messages in " + topic, expected, messages.size());
+        return messages;
+    }
+
+    static void await(String what, Callable<Boolean> condition) throws Exception {
+        long deadline = System.currentTimeMillis() + PATIENCE_MS;
+        Exception last = null;
+        while (System.currentTimeMillis() < deadline) {
+            try {
+                if (condition.call()) {
+                    return;
+                }
+            } catch (Exception error) {
+                last = error;
+            }
+            Thread.sleep(20);
+        }
+        throw new AssertionError("waited " + PATIENCE_MS + " ms in vain for " + what, last);
+    }
+
+    static void equal(String what, Object expected, Object found) {
+        boolean same = expected instanceof Number && found instanceof Number
+            ? ((Number) expected).longValue() == ((Number) found).longValue()
+            : expected.equals(found);
+        check(same, what + ": expected " + expected + ", found " + found);
+    }
+
+    static void check(boolean condition, String otherwise) {
+        if (!condition) {
+            throw new AssertionError(otherwise);
+        }
+    }
+}

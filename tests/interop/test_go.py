@@ -1,0 +1,30 @@
+"""Apache's Go client, unmodified, against `ariane up`."""
+
+import re
+
+import pytest
+
+from tests.harness.processes import ROOT, Ariane
+from tests.interop.clients import Verdicts
+
+pytestmark = pytest.mark.interop
+
+PROGRAM = ROOT / "tests/interop/go"
+FEATURES = re.findall(r'^\t\{"([a-z-]+)", ', (PROGRAM / "main.go").read_text(), re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def verdicts(ariane: Ariane, tmp_path_factory: pytest.TempPathFactory) -> Verdicts:
+    """One run of the whole program."""
+    verdicts = Verdicts("go", FEATURES)
+    verdicts.run(
+        [PROGRAM / "target/interop", ariane.namesrv_address],
+        tmp_path_factory.mktemp("go"),
+        timeout_s=180,
+    )
+    return verdicts
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_feature(feature: str, verdicts: Verdicts) -> None:
+    verdicts.check(feature)
