@@ -1,1 +1,32 @@
-"""The Python client: producer and consumers on asyncio, with a blocking twin."""
+"""Clients: send, pull and administer over the remoting protocol.
+
+`Client` is asyncio's; `ariane.client.sync` has its blocking twin.
+"""
+
+from ariane.client.admin import Admin, QueueStats
+from ariane.client.client import Client
+from ariane.client.messages import Message, SendReceipt, SendStatus
+from ariane.client.producer import Producer
+from ariane.client.pull_consumer import PullConsumer, Pulled, PullStatus
+from ariane.client.queues import Selector, by_hash
+from ariane.client.routes import TopicRoute
+from ariane.protocol.bodies import MessageQueue
+from ariane.protocol.message import StoredMessage
+
+__all__ = [
+    "Admin",
+    "Client",
+    "Message",
+    "MessageQueue",
+    "Producer",
+    "PullConsumer",
+    "PullStatus",
+    "Pulled",
+    "QueueStats",
+    "Selector",
+    "SendReceipt",
+    "SendStatus",
+    "StoredMessage",
+    "TopicRoute",
+    "by_hash",
+]
