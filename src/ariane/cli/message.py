@@ -1,0 +1,84 @@
+"""`ariane message`: one message by its id, or those with a key."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from ariane.cli.options import DEFAULT_NAMESRV, NamesrvOption, TopicArgument
+from ariane.cli.output import Output, OutputOption, bytes_text, say_json, say_table, time_text
+from ariane.cli.records import say_message, view_of
+from ariane.client import Client, StoredMessage
+from ariane.errors import ClientError
+
+messages = typer.Typer(help="Look up messages.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(messages, name="message")
+
+
+@messages.command()
+def get(
+    message_id: Annotated[
+        str, typer.Argument(help="The offset id; with --topic also the message id.", metavar="ID")
+    ],
+    topic: Annotated[str, typer.Option(help="Look for the message id in this topic.")] = "",
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show one message with everything about it."""
+
+    async def work() -> StoredMessage:
+        async with Client(namesrv) as client:
+            if not topic:
+                return await client.admin.message(message_id)
+            found = await client.admin.find_by_id(topic, message_id)
+            if not found:
+                raise ClientError(
+                    f"topic {topic!r} has no message {message_id}; is the topic right?"
+                )
+            return found[-1]
+
+    message = asyncio.run(work())
+    if output is Output.JSON:
+        say_json(view_of(message))
+    else:
+        say_message(message)
+
+
+@messages.command()
+def find(
+    topic: TopicArgument,
+    key: Annotated[str, typer.Argument(help="A key the message was sent with.", metavar="KEY")],
+    count: Annotated[int, typer.Option(min=1, max=64, help="At most so many.")] = 32,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List the messages with a key, oldest first."""
+
+    async def work() -> list[StoredMessage]:
+        async with Client(namesrv) as client:
+            return await client.admin.find(topic, key, count_max=count)
+
+    found = asyncio.run(work())
+    if output is Output.JSON:
+        say_json([view_of(message) for message in found])
+        return
+    say_table(
+        ["STORED", "QUEUE", "OFFSET", "MESSAGE ID", "OFFSET ID", "BODY"],
+        [
+            [
+                time_text(message.stored_at_ms),
+                message.queue_id,
+                message.queue_offset,
+                message.message_id,
+                message.offset_message_id,
+                bytes_text(message.body, length_max=40),
+            ]
+            for message in found
+        ],
+    )
