@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ariane.codes import ResponseCode
-from ariane.errors import BadHeader, DiskFull, RequestRejected, StoreError, StoreReadOnly
+from ariane.errors import DiskFull, ProtocolError, RequestRejected, StoreError, StoreReadOnly
 from ariane.protocol.command import Command, reply
 from ariane.protocol.headers import Header
 from ariane.remoting.connection import Connection
@@ -84,6 +84,12 @@ class Held:
     again: Callable[[int], Reply]
 
 
+class RejectedWith(RequestRejected):
+    """A refusal that tells more than its code and its words."""
+
+    header: Header
+
+
 Outcome = Reply | Held | None
 T = TypeVar("T", bound=Outcome)
 
@@ -93,8 +99,9 @@ def attempt(run: Callable[[], T]) -> T | Reply:
     try:
         return run()
     except RequestRejected as rejection:
-        return Reply.refusal(rejection.code, str(rejection))
-    except BadHeader as error:
+        header = rejection.header if isinstance(rejection, RejectedWith) else None
+        return Reply(header, code=rejection.code, remark=str(rejection))
+    except ProtocolError as error:  # a header or body that cannot be read
         return Reply.refusal(ResponseCode.SYSTEM_ERROR, str(error))
     except (DiskFull, StoreReadOnly) as error:
         return Reply.refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))

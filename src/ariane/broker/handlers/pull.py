@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Final, NamedTuple
 
-from ariane.broker.requests import Held, Reply, Request
+from ariane.broker.clients import tag_codes_of
+from ariane.broker.requests import Held, RejectedWith, Reply, Request
 from ariane.broker.state import BrokerState
 from ariane.codes import Permission, PullFlag, ResponseCode
 from ariane.errors import InvalidParameter, RequestRejected
 from ariane.protocol.bodies import SubscriptionGroupConfig, TopicConfig
-from ariane.protocol.bodies.clients import BROADCASTING
-from ariane.protocol.headers.pull import PullHeader, PullReply
-from ariane.protocol.message import tags_code_of
+from ariane.protocol.headers.pull import PullForbidden, PullHeader, PullReply
 from ariane.store.messages import FoundStatus
 
 PullRequest = Request[PullHeader]
@@ -35,10 +35,23 @@ RESET: Final = "OFFSET_RESET"
 NEVER_WRITTEN: Final = (FoundStatus.NO_MATCHED_LOGIC_QUEUE, FoundStatus.NO_MESSAGE_IN_QUEUE)
 
 
-class Forbidden(RequestRejected):
+class Forbidder(IntEnum):
+    """Who can forbid a pull."""
+
+    BROKER = 1
+    GROUP = 2
+    TOPIC = 3
+    BROADCAST = 4
+
+
+class Forbidden(RejectedWith):
     """Somebody said that this group may not read here."""
 
     code = ResponseCode.NO_PERMISSION
+
+    def __init__(self, forbidder: Forbidder, message: str) -> None:
+        super().__init__(message)
+        self.header = PullForbidden(forbidden_type=forbidder)
 
 
 class Access(NamedTuple):
@@ -134,22 +147,24 @@ def pull_reply(access: Access, next_offset: int, min_offset: int, max_offset: in
 def check_access(header: PullHeader, state: BrokerState) -> Access:
     """Every reason to refuse a pull, in RocketMQ's order."""
     if not state.config.permission & Permission.READ:
-        raise Forbidden(f"the broker[{state.config.name}] pulling message is forbidden")
+        raise Forbidden(
+            Forbidder.BROKER, f"the broker[{state.config.name}] pulling message is forbidden"
+        )
     group = state.groups.for_consumer(header.group)
     if not group.consume_enabled:
-        raise Forbidden(f"subscription group no permission, {header.group}")
+        raise Forbidden(Forbidder.GROUP, f"subscription group no permission, {header.group}")
     topic = state.topics.existing(header.topic)
     if not topic.permission & Permission.READ:
-        raise Forbidden(f"the topic[{header.topic}] pulling message is forbidden")
+        raise Forbidden(Forbidder.TOPIC, f"the topic[{header.topic}] pulling message is forbidden")
     if not 0 <= header.queue_id < topic.read_queue_count:
         raise InvalidParameter(
             f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
             f"topicConfig.readQueueNums:[{topic.read_queue_count}]"
         )
-    return Access(topic, group, tag_codes_of(header, group, state))
+    return Access(topic, group, filter_of(header, group, state))
 
 
-def tag_codes_of(
+def filter_of(
     header: PullHeader, group: SubscriptionGroupConfig, state: BrokerState
 ) -> frozenset[int] | None:
     """The tags the pull is for: its own when it says so, else those of the last heartbeat."""
@@ -157,14 +172,17 @@ def tag_codes_of(
         if header.expression_type not in TAG_TYPES:
             raise unsupported_filter(str(header.expression_type))
         return parse_tags(header.subscription or "")
-    members = state.clients.consumers.get(header.group)
+    members = state.clients.consumer_group(header.group)
     if members is None:
         raise RequestRejected(
             "the consumer's group info not exist", ResponseCode.SUBSCRIPTION_NOT_EXIST
         )
-    if members.message_model == BROADCASTING and not group.broadcast_enabled:
-        raise Forbidden(f"the consumer group[{header.group}] can not consume by broadcast way")
-    subscription = members.subscriptions.get(header.topic)
+    if members.is_broadcast and not group.broadcast_enabled:
+        raise Forbidden(
+            Forbidder.BROADCAST,
+            f"the consumer group[{header.group}] can not consume by broadcast way",
+        )
+    subscription = members.subscription(header.topic)
     if subscription is None:
         raise RequestRejected(
             "the consumer's subscription not exist", ResponseCode.SUBSCRIPTION_NOT_EXIST
@@ -174,10 +192,8 @@ def tag_codes_of(
             "the consumer's subscription not latest", ResponseCode.SUBSCRIPTION_NOT_LATEST
         )
     if subscription.expression_type not in TAG_TYPES:
-        raise unsupported_filter(str(subscription.expression_type))
-    if subscription.tag_codes and subscription.expression != "*":
-        return frozenset(subscription.tag_codes)
-    return parse_tags(subscription.expression)
+        raise unsupported_filter(subscription.expression_type)
+    return subscription.tag_codes
 
 
 def unsupported_filter(expression_type: str) -> RequestRejected:
@@ -191,10 +207,9 @@ def parse_tags(expression: str) -> frozenset[int] | None:
     """Read `A || B`; None for everything."""
     if expression in ("", "*"):
         return None
-    tags = [tag.strip() for tag in expression.split("||")]
-    codes = frozenset(tags_code_of(tag) for tag in tags if tag)
-    if not codes or len(codes) > TAGS_MAX:
+    tags = [tag for tag in expression.split("||") if tag.strip()]
+    if not 0 < len(tags) <= TAGS_MAX:
         raise RequestRejected(
             "parse the consumer's subscription failed", ResponseCode.SUBSCRIPTION_PARSE_FAILED
         )
-    return codes
+    return frozenset(tag_codes_of(expression)) or None

@@ -36,4 +36,9 @@ class PullReply(Header, frozen=True, kw_only=True):
     min_offset: Int64 = field(name="minOffset")
     topic_system_flag: Int32 | None = field(name="topicSysFlag", default=None)
     offset_delta: Int64 | None = field(name="offsetDelta", default=None)
-    forbidden_type: Int32 | None = field(name="forbiddenType", default=None)
+
+
+class PullForbidden(Header, frozen=True, kw_only=True):
+    """Who said no to a pull: 1 the broker, 2 the group, 3 the topic, 4 its broadcast setting."""
+
+    forbidden_type: Int32 = field(name="forbiddenType")
