@@ -113,7 +113,6 @@ class NameServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     broker_expiry_ms: int = field(name="brokerChannelExpiredTime", default=120_000)
     order_topics: bool = field(name="orderMessageEnable", default=False)
     return_order_topics: bool = field(name="returnOrderTopicConfigToBroker", default=True)
-    cluster_test: bool = field(name="clusterTest", default=False)
     topic_list_enabled: bool = field(name="enableAllTopicList", default=True)
     delete_topic_with_registration: bool = field(
         name="deleteTopicWithBrokerRegistration", default=False

@@ -115,6 +115,10 @@ def register_broker(request: Request[RegisterBrokerHeader], state: State) -> Com
         state.clock.monotonic_s(),
         drop_missing=state.config.delete_topic_with_registration,
     )
+    if registered.is_new:
+        LOGGER.info(
+            "broker registered name=%s address=%s", header.broker_name, header.broker_address
+        )
     order_topics = (
         state.key_values.namespace(ORDER_TOPICS) if state.config.return_order_topics else None
     )

@@ -62,8 +62,9 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What a replica learns from registering: where its master is."""
+    """What comes of registering: whether it is new here, and to a replica, where its master is."""
 
+    is_new: bool = False
     master_address: str | None = None
     replication_address: str | None = None
 
@@ -150,7 +151,7 @@ class RouteTable:
         if _speaks_for_topics(registration, broker):
             is_news = previous is None or not _is_same(registration, previous)
             self._take_topics(registration, is_news=is_news, drop_missing=drop_missing)
-        return _told_to(registration, broker)
+        return _told_to(registration, broker, is_new=previous is None)
 
     def unregister(self, cluster: str, broker_name: str, address: str) -> bool:
         """Forget a member; the last one takes the broker name and its queues along."""
@@ -360,8 +361,8 @@ def _queues_of(config: TopicConfig, registration: Registration) -> QueueData:
     )
 
 
-def _told_to(registration: Registration, broker: Broker) -> Registered:
+def _told_to(registration: Registration, broker: Broker, *, is_new: bool) -> Registered:
     master = broker.members.get(MASTER_ID)
     if registration.is_master or master is None:
-        return Registered()
-    return Registered(master.address, master.replication_address)
+        return Registered(is_new)
+    return Registered(is_new, master.address, master.replication_address)
