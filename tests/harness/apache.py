@@ -1,4 +1,4 @@
-"""Apache RocketMQ's name server and broker, from the jars that `make` fetched, as processes under test."""
+"""Apache RocketMQ's name server and broker, as processes, from the jars that `make` fetched."""
 
 import os
 from pathlib import Path
@@ -17,14 +17,15 @@ OPENS = [
 ]
 QUICK_START = ["-Xms512m", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 AS_RECOMMENDED = [
-    "-server", "-Xms2g", "-Xmx2g", "-XX:+UseG1GC", "-XX:G1HeapRegionSize=16m", "-XX:G1ReservePercent=25",
-    "-XX:InitiatingHeapOccupancyPercent=30", "-XX:SoftRefLRUPolicyMSPerMB=0", "-XX:-OmitStackTraceInFastThrow",
+    "-server", "-Xms2g", "-Xmx2g", "-XX:+UseG1GC", "-XX:G1HeapRegionSize=16m",
+    "-XX:G1ReservePercent=25", "-XX:InitiatingHeapOccupancyPercent=30",
+    "-XX:SoftRefLRUPolicyMSPerMB=0", "-XX:-OmitStackTraceInFastThrow",
     "-XX:+AlwaysPreTouch", "-XX:MaxDirectMemorySize=15g", "-XX:-UseLargePages",
 ]  # fmt: skip
 
 
 class Apache(Server):
-    """Apache's name server and broker; the store is `store` below the directory, or wherever it is told."""
+    """Apache's name server and broker; the store is `store` below the directory unless told."""
 
     def __init__(
         self, directory: Path, *, store: Path | None = None, flags: list[str] | None = None

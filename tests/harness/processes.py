@@ -1,6 +1,6 @@
-"""Servers under test as real processes: started on free ports, waited for, stopped or killed, and measured.
+"""Servers under test as real processes: started on free ports, waited for, stopped, killed, measured.
 
-A server never outlives the test that started it: each is a context manager and dies with the process group.
+A server never outlives the test that started it: each is a context manager that kills what is left.
 """
 
 import contextlib
@@ -88,9 +88,8 @@ class Server:
         """Fail with the end of what was printed when a process has ended."""
         for process in self.processes:
             if process.poll() is not None:
-                raise ServerFailed(
-                    f"{process.args!r} ended with {process.returncode}:\n{output.read_text(errors='replace')[-4000:]}"
-                )
+                printed = output.read_text(errors="replace")[-4000:]
+                raise ServerFailed(f"{process.args!r} ended with {process.returncode}:\n{printed}")
 
     def signal(self, number: signal.Signals) -> None:
         """Signal every process, the broker first, and wait until all are gone."""
@@ -183,7 +182,7 @@ def process_tree(pid: int) -> Iterator[int]:
 
 
 def anonymous_bytes(pid: int) -> int:
-    """Anonymous memory of the process and its descendants: what it holds beside the files it maps."""
+    """Anonymous memory of the process and its descendants, so without the files it maps."""
     total = 0
     for member in process_tree(pid):
         with contextlib.suppress(OSError):

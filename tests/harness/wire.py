@@ -1,4 +1,4 @@
-"""The remoting protocol over one blocking socket, written plainly and apart from the product's own codec.
+"""The remoting protocol over one blocking socket, written plainly, apart from the product's codec.
 
 Tests drive any broker with it, ours or Apache's, and send it what no sound client would.
 """
@@ -155,8 +155,9 @@ class Wire:
         self.call(
             UPDATE_TOPIC,
             {
-                "topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(queues), "writeQueueNums": str(queues),
-                "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
+                "topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(queues),
+                "writeQueueNums": str(queues), "perm": "6", "topicFilterType": "SINGLE_TAG",
+                "topicSysFlag": "0", "order": "false",
             },
         )  # fmt: skip
 
@@ -178,8 +179,9 @@ class Wire:
     def pull(self, topic: str, queue_id: int, first: int, count: int = 32) -> list[Record]:
         """Messages of a queue from `first` on; none when there are none."""
         ext = {
-            "consumerGroup": "harness", "topic": topic, "queueId": str(queue_id), "queueOffset": str(first),
-            "maxMsgNums": str(count), "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0",
+            "consumerGroup": "harness", "topic": topic, "queueId": str(queue_id),
+            "queueOffset": str(first), "maxMsgNums": str(count), "sysFlag": "4",
+            "commitOffset": "0", "suspendTimeoutMillis": "0",
             "subscription": "*", "subVersion": "0", "expressionType": "TAG",
         }  # fmt: skip
         answer = self.call(PULL, ext, check=False)
@@ -212,8 +214,9 @@ class Wire:
 def send_header(topic: str, queue_id: int, *, key: str, tag: str) -> dict[str, str]:
     """The short-named header of a send."""
     return {
-        "a": "harness", "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0", "g": "1700000000000",
-        "h": "0", "i": properties_of(KEYS=key, TAGS=tag, WAIT="true"), "j": "0", "k": "false", "l": "0", "m": "false",
+        "a": "harness", "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0",
+        "g": "1700000000000", "h": "0", "i": properties_of(KEYS=key, TAGS=tag, WAIT="true"),
+        "j": "0", "k": "false", "l": "0", "m": "false",
     }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Runs a client's program against a server and reads its verdicts: one line `PASS name` or `FAIL name why` each."""
+"""Runs a client's program against a server and reads its verdicts: lines `PASS name`, `FAIL name why`."""
 
 import subprocess
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ class Verdicts:
     def run(
         self, command: Sequence[str | Path], directory: Path, *, timeout_s: float = 280
     ) -> None:
-        """Run the program to its end in a directory of its own; a run that hangs is cut off and told."""
+        """Run the program to its end in a directory of its own; a run that hangs is cut off."""
         try:
             done = subprocess.run(
                 command,

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.interop
 
 PROGRAM = ROOT / "tests/interop/java"
 FEATURES = re.findall(r'features\.put\("([^"]+)"', (PROGRAM / "Interop.java").read_text())
-# The client looks every 20 s whether it should rebalance or renew its locks; a test has not that long.
+# The client looks only every 20 s whether it should rebalance or renew its locks.
 HASTE = [
     "-Drocketmq.client.rebalance.waitInterval=2000",
     "-Drocketmq.client.rebalance.lockInterval=2000",
@@ -27,8 +27,8 @@ def verdicts(ariane: Ariane, tmp_path_factory: pytest.TempPathFactory) -> Verdic
     verdicts = Verdicts("java", FEATURES)
     verdicts.run(
         [
-            "java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Duser.home={home}", *HASTE,
-            "-cp", f"{PROGRAM / 'target'}:{PROGRAM}:{JARS}/*", "Interop", ariane.namesrv_address,
+            "java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", 
+            f"-Duser.home={home}", *HASTE, "-cp", f"{PROGRAM / 'target'}:{PROGRAM}:{JARS}/*", "Interop", ariane.namesrv_address,
         ],
         home,
     )  # fmt: skip
