@@ -71,7 +71,8 @@ class _Written(msgspec.Struct, omit_defaults=True):
 _plain: Final = msgspec.json.Decoder(_Plain)
 _loose: Final = msgspec.json.Decoder(_Loose)
 _encoder: Final = msgspec.json.Encoder()
-_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+# A string without its end takes all the rest with it, so that no input is looked at twice.
+_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _AS_BRACES: Final = bytes.maketrans(b"[]", b"{}")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
