@@ -20,8 +20,7 @@ from ariane.codes import RequestCode, ResponseCode
 from ariane.protocol.bodies import RegisterBrokerBody, TopicConfig, TopicRouteData
 from ariane.protocol.command import Command, CommandDecoder
 from ariane.protocol.fastjson import decode, encode, loads
-
-from .conftest import DEADLINE_S, World, registration, topic_table
+from tests.unit.nameserver.world import DEADLINE_S, World, registration, topic_table
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 ADDRESS = "127.0.0.1:33911"

@@ -32,8 +32,7 @@ from ariane.protocol.headers.nameserver import (
     SettingHeader,
 )
 from ariane.protocol.headers.topics import TopicHeader
-
-from .conftest import Peer, World, registration, topic_table
+from tests.unit.nameserver.world import Peer, World, registration, topic_table
 
 A, B = "10.0.0.1:10911", "10.0.0.2:10911"
 
