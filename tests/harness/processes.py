@@ -1,4 +1,4 @@
-"""Servers under test as real processes: started on free ports, waited for, stopped, killed, measured.
+"""Servers under test as real processes, on free ports: waited for, stopped, killed, measured.
 
 A server never outlives the test that started it: each is a context manager that kills what is left.
 """
@@ -59,6 +59,11 @@ class Server:
     def namesrv_address(self) -> str:
         """HOST:PORT of the name server."""
         return f"{self.namesrv[0]}:{self.namesrv[1]}"
+
+    @property
+    def broker_address(self) -> str:
+        """HOST:PORT of the broker."""
+        return f"{self.broker[0]}:{self.broker[1]}"
 
     @property
     def broker_process(self) -> subprocess.Popen[bytes]:

@@ -1,4 +1,4 @@
-"""Runs a client's program against a server and reads its verdicts: lines `PASS name`, `FAIL name why`."""
+"""Runs a client's program against a server and reads its verdicts: `PASS name`, `FAIL name why`."""
 
 import subprocess
 from collections.abc import Sequence

@@ -18,7 +18,7 @@ def verdicts(ariane: Ariane, tmp_path_factory: pytest.TempPathFactory) -> Verdic
     """One run of the whole program."""
     verdicts = Verdicts("go", FEATURES)
     verdicts.run(
-        [PROGRAM / "target/interop", ariane.namesrv_address],
+        [PROGRAM / "target/interop", ariane.namesrv_address, ariane.broker_address],
         tmp_path_factory.mktemp("go"),
         timeout_s=180,
     )

@@ -27,8 +27,9 @@ def verdicts(ariane: Ariane, tmp_path_factory: pytest.TempPathFactory) -> Verdic
     verdicts = Verdicts("java", FEATURES)
     verdicts.run(
         [
-            "java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", 
-            f"-Duser.home={home}", *HASTE, "-cp", f"{PROGRAM / 'target'}:{PROGRAM}:{JARS}/*", "Interop", ariane.namesrv_address,
+            "java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+            f"-Duser.home={home}", *HASTE,
+            "-cp", f"{PROGRAM / 'target'}:{PROGRAM}:{JARS}/*", "Interop", ariane.namesrv_address,
         ],
         home,
     )  # fmt: skip
