@@ -1,9 +1,13 @@
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from ariane.kernel.log import Index, Log, Queue, Tags
 
 class TopicSlot:
+    name: bytes
+    queues: list[Queue | None]
+    message_count: int
+    byte_count: int
     def __init__(self, name: bytes, queues: list[Queue | None]) -> None: ...
 
 class Grant:
@@ -14,7 +18,8 @@ class Grant:
         queues: list[Queue | None],
         tags: Tags | None,
         subscription_version: int,
-        commit: Callable[[int, int], None],
+        commit: Callable[[int, int], object],
+        pulled: dict[int, int],
         group_flags: int,
         topic_flags: int,
     ) -> None: ...
@@ -34,20 +39,29 @@ class Lane:
         decode: Callable[[bytes], Any],
         begin: Callable[[], int],
         on_arrivals: Callable[[list[Queue]], None],
-        suffix: bytes,
-        region: bytes,
-        trace_on: bool,
         host: bytes,
         is_sync: bool,
         moves_visible: bool,
-        message_bytes_max: int,
         frame_bytes_max: int,
         header_bytes_max: int,
         held_bytes_max: int,
-        limits: Mapping[str, int],
     ) -> None: ...
-    def open_topics(self, topics: dict[bytes, TopicSlot]) -> None: ...
-    def revoke(self) -> None: ...
+    def configure(
+        self,
+        *,
+        suffix: bytes,
+        region: bytes,
+        trace_on: bool,
+        message_bytes_max: int,
+        bytes_max: int,
+        memory_count_max: int,
+        memory_bytes_max: int,
+        disk_count_max: int,
+        disk_bytes_max: int,
+        memory_window: int,
+        scan_count_max: int,
+    ) -> None: ...
+    def forget(self) -> None: ...
 
 class LaneReader:
     frame_count: int

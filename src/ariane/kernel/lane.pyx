@@ -62,8 +62,10 @@ FOUND_REMARK.size = 5
 cdef class TopicSlot:
     """A topic that plain sends may go to, with its queues by id (None where none exists yet)."""
 
-    cdef bytes name
-    cdef list queues
+    cdef readonly bytes name
+    cdef readonly list queues
+    cdef readonly int64_t message_count
+    cdef readonly int64_t byte_count
 
     def __init__(self, bytes name not None, list queues not None):
         self.name = name
@@ -76,18 +78,20 @@ cdef class Grant:
     cdef list queues
     cdef Tags tags
     cdef int64_t subscription_version
-    cdef object commit
+    cdef object commit          # (queue id, consume offset): the request brought progress along
+    cdef dict pulled            # queue id -> where the group's pulls stand
     cdef int32_t group_flags
     cdef int32_t topic_flags
-    cdef public int64_t message_count
-    cdef public int64_t byte_count
+    cdef readonly int64_t message_count
+    cdef readonly int64_t byte_count
 
     def __init__(self, list queues not None, Tags tags, int64_t subscription_version, commit,
-                 int32_t group_flags, int32_t topic_flags):
+                 dict pulled not None, int32_t group_flags, int32_t topic_flags):
         self.queues = queues
         self.tags = tags
         self.subscription_version = subscription_version
         self.commit = commit
+        self.pulled = pulled
         self.group_flags = group_flags
         self.topic_flags = topic_flags
 
@@ -102,8 +106,8 @@ cdef class Lane:
 
     cdef Log log
     cdef public Index index
-    cdef public dict topics
-    cdef public dict grants
+    cdef readonly dict topics   # name -> TopicSlot
+    cdef readonly dict grants   # grant_key_of(...) -> Grant
     cdef public bint is_sync
     cdef public bint moves_visible
     cdef public int64_t held_bytes
@@ -130,29 +134,20 @@ cdef class Lane:
     cdef object scratch_owner
     cdef TopicSlot last_topic
 
-    def __init__(self, Log log not None, *, decode, begin, on_arrivals, bytes suffix not None, bytes region not None,
-                 bint trace_on, bytes host not None, bint is_sync, bint moves_visible, int64_t message_bytes_max,
-                 int64_t frame_bytes_max, int64_t header_bytes_max, int64_t held_bytes_max, limits):
+    def __init__(self, Log log not None, *, decode, begin, on_arrivals, bytes host not None, bint is_sync,
+                 bint moves_visible, int64_t frame_bytes_max, int64_t header_bytes_max, int64_t held_bytes_max):
         self.log = log
         self.topics = {}
         self.grants = {}
         self.decode = decode
         self.begin = begin
         self.on_arrivals = on_arrivals
-        self.suffix = suffix
-        self.region = region
-        self.trace = b"true" if trace_on else b"false"
         self.host = host
         self.is_sync = is_sync
         self.moves_visible = moves_visible
-        self.message_bytes_max = message_bytes_max
         self.frame_bytes_max = frame_bytes_max
         self.header_bytes_max = header_bytes_max
         self.held_bytes_max = held_bytes_max
-        self.limits = ReadLimits(0, 0, limits["memory_count_max"], limits["memory_bytes_max"],
-                                 limits["disk_count_max"], limits["disk_bytes_max"], limits["memory_window"], 0)
-        self.limits.bytes_max = limits["bytes_max"]
-        self.limits.scan_count_max = limits["scan_count_max"]
         self.now = Output()
         self.later = Output()
         self.arrivals = []
@@ -180,14 +175,22 @@ cdef class Lane:
             return None
         return <Queue> slot.queues[queue_id]
 
-    def open_topics(self, dict topics not None) -> None:
-        """Replace the topics that plain sends may go to."""
-        self.topics = topics
-        self.last_topic = None
+    def configure(self, *, bytes suffix not None, bytes region not None, bint trace_on, int64_t message_bytes_max,
+                  int64_t bytes_max, int32_t memory_count_max, int64_t memory_bytes_max, int32_t disk_count_max,
+                  int64_t disk_bytes_max, int64_t memory_window, int64_t scan_count_max) -> None:
+        """Take over settings: what is added to properties and replies, and where reads stop."""
+        self.suffix = suffix
+        self.region = region
+        self.trace = b"true" if trace_on else b"false"
+        self.message_bytes_max = message_bytes_max
+        self.limits = ReadLimits(0, bytes_max, memory_count_max, memory_bytes_max, disk_count_max,
+                                 disk_bytes_max, memory_window, scan_count_max)
 
-    def revoke(self) -> None:
-        """Forget every grant: something a check looked at has changed."""
+    def forget(self) -> None:
+        """Close every topic and take back every grant: something a check looked at has changed."""
+        self.topics.clear()
         self.grants.clear()
+        self.last_topic = None
 
 
 cdef class LaneReader:
@@ -440,7 +443,7 @@ cdef class LaneReader:
         log_offset = place(lane.log, queue, lane.index, draft, store_ms)
         if log_offset < 0:
             return False
-        self.placed(queue)
+        self.placed(queue, 1, lane.log.end - log_offset)
         if head.flag & ONE_WAY_FLAG:
             return True
         output = self.output_for(found)
@@ -488,7 +491,7 @@ cdef class LaneReader:
             log_offsets[i] = place(lane.log, queue, lane.index, draft, store_ms)
             if log_offsets[i] < 0:
                 raise AssertionError("a batch that fitted does not fit any more")
-        self.placed(queue)
+        self.placed(queue, count, total)
         if head.flag & ONE_WAY_FLAG:
             return True
         output = self.output_for(wrapper)
@@ -498,8 +501,10 @@ cdef class LaneReader:
         self.end_send_reply(&reply, head, output, queue_offset)
         return True
 
-    cdef int placed(self, Queue queue) except -1:
+    cdef int placed(self, Queue queue, int64_t count, int64_t size) except -1:
         cdef Lane lane = self.lane
+        lane.last_topic.message_count += count
+        lane.last_topic.byte_count += size
         if lane.moves_visible:
             lane.log.visible = lane.log.end
         if queue.is_waiting and (not lane.arrivals or lane.arrivals[len(lane.arrivals) - 1] is not queue):
@@ -603,6 +608,7 @@ cdef class LaneReader:
             return False
         if system_flag & COMMIT_OFFSET:
             grant.commit(queue_id, commit_offset)
+        grant.pulled[queue_id] = result.next_offset
         grant.message_count += result.count
         grant.byte_count += result.bytes
         self.answer_pull(head, queue, grant, slices, &result)
