@@ -7,12 +7,13 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from random import Random  # noqa: TID251 - the type; the instance is injected
 from typing import Final
 
 from ariane.broker.clients import ClientRegistry
+from ariane.broker.config_update import ConfigUpdates
 from ariane.broker.consume_offsets import OffsetTable
 from ariane.broker.dispatch import dispatch
 from ariane.broker.flow_control import FlowControl
@@ -98,7 +99,9 @@ class Broker:
             raise
         self._schedule()
         self._registration = Registration(self.state, ConnectionPool(self._timers), address)
-        await self._registration.start()
+        self.state.registration = self._registration
+        self._registration.start()
+        await self._registration.settled()
         logger.info("broker serving name=%s address=%s:%d", config.name, *address)
 
     async def stop(self) -> None:
@@ -117,52 +120,29 @@ class Broker:
     async def _open(self, address: tuple[str, int]) -> None:
         """Open the store, off the loop since recovery may take seconds, and load the tables."""
         post = asyncio.get_running_loop().call_soon_threadsafe
+        self._saver = ThreadSaver(partial(config_files.persist, self._disk), post)
+        updates = ConfigUpdates(self._clock, self._saver)
+        updates.load(self._disk)
         open_store = partial(Store.open, store_host=address, post=post)
-        store = await asyncio.to_thread(open_store, self._store_config, self._disk, self._clock)
+        store_config = updates.applied_to(self._store_config)
+        store = await asyncio.to_thread(open_store, store_config, self._disk, self._clock)
         try:
-            self._saver = ThreadSaver(partial(config_files.persist, self._disk), post)
-            self._state = self._assemble(store, self._saver, address)
+            self._state = assemble(
+                updates.applied_to(self._config),
+                store,
+                self._saver,
+                updates,
+                timers=self._timers,
+                random=self._random,
+                address=address,
+                connections=lambda: self.connections,
+            )
+            for table in (self._state.topics, self._state.groups, self._state.offsets):
+                table.load(self._disk)
         except BaseException:
             store.stop()
             raise
         store.start()
-
-    def _assemble(self, store: Store, saver: Saver, address: tuple[str, int]) -> BrokerState:
-        config, clock, timers = self._config, self._clock, self._timers
-        topics = TopicTable(config, clock, saver)
-        groups = GroupTable(config, clock, saver)
-        offsets = OffsetTable(clock, saver)
-        for table in (topics, groups, offsets):
-            table.load(self._disk)
-        state = BrokerState(
-            config=config,
-            store_config=self._store_config,
-            clock=clock,
-            timers=timers,
-            random=self._random,
-            store=store,
-            topics=topics,
-            groups=groups,
-            offsets=offsets,
-            clients=ClientRegistry(clock, may_notify=lambda group: True),
-            locks=QueueLocks(clock),
-            stats=Stats(clock),
-            flow=FlowControl(
-                timers,
-                lambda: state.config,
-                lambda: state.store_config,
-                lambda: self.connections,
-            ),
-            held=LongPolling(store, timers),
-            unflushed=Unflushed(
-                store, timers, lambda: state.store_config.sync_flush_timeout_ms / 1000
-            ),
-            unique_keys=UniqueKeys(clock, self._random, process_id=os.getpid(), host=address[0]),
-            store_host=address,
-        )
-        topics.on_change.append(state.held.release)
-        offsets.on_reset.append(lambda topic, group: state.held.release(topic))
-        return state
 
     async def _listen(self, bound: socket.socket) -> None:
         """Serve the main port and, for clients of old, the one two below it if that is free."""
@@ -180,6 +160,7 @@ class Broker:
             0,
             bound=bound,
             handler=partial(dispatch, self.state),
+            on_close=self.state.clients.closed,
             timers=self._timers,
         )
 
@@ -197,8 +178,8 @@ class Broker:
 
     def _save(self) -> None:
         """Start writing what has changed; topics and groups are written when they change."""
-        self.state.topics.file.save()
-        self.state.groups.file.save()
+        for file in (self.state.topics.file, self.state.groups.file, self.state.updates.file):
+            file.save()
         self.state.offsets.save()
 
     def _close(self) -> None:
@@ -206,10 +187,49 @@ class Broker:
         if self._state is None or self._saver is None:
             return
         self._saver.close()
-        self._state.topics.file.save_now()
-        self._state.groups.file.save_now()
+        for file in (self._state.topics.file, self._state.groups.file, self._state.updates.file):
+            file.save_now()
         self._state.offsets.save_now()
         self._state.store.stop()
+
+
+def assemble(
+    config: BrokerConfig,
+    store: Store,
+    saver: Saver,
+    updates: ConfigUpdates,
+    *,
+    timers: Timers,
+    random: Random,
+    address: tuple[str, int],
+    connections: Callable[[], Iterable[Connection]] = tuple,
+) -> BrokerState:
+    """Everything the handlers share, with its parts made to hear of each other."""
+    clock = timers.clock
+    state = BrokerState(
+        config=config,
+        store_config=store.config,
+        clock=clock,
+        timers=timers,
+        random=random,
+        store=store,
+        topics=TopicTable(config, clock, saver),
+        groups=GroupTable(config, clock, saver),
+        offsets=OffsetTable(clock, saver),
+        clients=ClientRegistry(clock),
+        locks=QueueLocks(clock),
+        stats=Stats(clock),
+        flow=FlowControl(timers, lambda: state.config, lambda: state.store_config, connections),
+        held=LongPolling(store, timers),
+        unflushed=Unflushed(store, timers, lambda: state.store_config.sync_flush_timeout_ms / 1000),
+        unique_keys=UniqueKeys(clock, random, process_id=os.getpid(), host=address[0]),
+        store_host=address,
+        updates=updates,
+    )
+    state.clients.may_notify = state.may_notify
+    state.topics.on_change.append(state.held.release)
+    state.offsets.on_reset.append(lambda topic, group: state.held.release(topic))
+    return state
 
 
 async def advertised_host(config: BrokerConfig) -> str:

@@ -110,12 +110,12 @@ Members = dict[Connection, Client]
 class ClientRegistry:
     """Every client known to this broker."""
 
-    def __init__(self, clock: Clock, *, may_notify: Callable[[str], bool]) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.consumers: dict[str, ConsumerGroup] = {}
         self.producers: dict[str, Members] = {}
         self.on_change: list[Callable[[str], None]] = []  # told the group whose subscriptions moved
+        self.may_notify: Callable[[str], bool] = lambda group: True
         self._clock = clock
-        self._may_notify = may_notify
         self._consumes: dict[Connection, set[str]] = {}  # the groups behind each connection
         self._produces: dict[Connection, set[str]] = {}
 
@@ -231,7 +231,7 @@ class ClientRegistry:
             self._tell(name)
 
     def _notify(self, group: ConsumerGroup) -> None:
-        if group.is_broadcast or not self._may_notify(group.name):
+        if group.is_broadcast or not self.may_notify(group.name):
             return
         header = ConsumerGroupHeader(group=group.name)
         for connection in list(group.members):

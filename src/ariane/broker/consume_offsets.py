@@ -10,7 +10,7 @@ with "offset moved" once; until then commits are ignored, for they tell of the o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from ariane.broker.persistence import SavedFile, Saver, load
@@ -41,6 +41,10 @@ class OffsetTable:
     def offsets_of(self, topic: str, group: str) -> Offsets:
         """The live offsets of a group on a topic; writing to the dict commits."""
         return self._offsets.setdefault(_key(topic, group), {})
+
+    def progress(self, topic: str, group: str) -> Mapping[int, int]:
+        """What the group has committed on a topic, to look at only."""
+        return self._offsets.get(_key(topic, group), _NONE)
 
     def pulled_of(self, topic: str, group: str) -> Offsets:
         """Where the group's pulls stand, live; only shown, never saved."""

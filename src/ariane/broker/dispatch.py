@@ -5,25 +5,45 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from ariane.broker.handlers.pull import pull
-from ariane.broker.handlers.query import (
-    earliest_store_time,
-    max_offset,
-    min_offset,
-    query,
-    search_offset,
-    view_by_id,
-)
-from ariane.broker.handlers.send import send
+from ariane.broker.handlers import admin, clients, groups, offsets, pull, query, send, topics
 from ariane.broker.requests import Held, Outcome, Request, attempt
 from ariane.broker.state import BrokerState
 from ariane.codes import RequestCode, ResponseCode
 from ariane.protocol.command import Command, reply
 from ariane.protocol.headers import Header, decode_header
-from ariane.protocol.headers.offsets import MaxOffsetHeader, QueueHeader, SearchOffsetHeader
+from ariane.protocol.headers.clients import (
+    ConsumeDirectlyHeader,
+    RunningInfoHeader,
+    UnregisterHeader,
+)
+from ariane.protocol.headers.groups import (
+    AllGroupsHeader,
+    AllStatsHeader,
+    CloneOffsetsHeader,
+    ConsumerGroupHeader,
+    ConsumeStatsHeader,
+    CorrectionHeader,
+    DeleteGroupHeader,
+    GroupHeader,
+    ProducerGroupHeader,
+)
+from ariane.protocol.headers.offsets import (
+    MaxOffsetHeader,
+    QueryConsumerOffsetHeader,
+    QueueHeader,
+    ResetOffsetHeader,
+    SearchOffsetHeader,
+    UpdateConsumerOffsetHeader,
+)
 from ariane.protocol.headers.pull import PullHeader
-from ariane.protocol.headers.query import QueryHeader, ViewHeader
+from ariane.protocol.headers.query import (
+    ConsumeQueueHeader,
+    QueryHeader,
+    StatisticsHeader,
+    ViewHeader,
+)
 from ariane.protocol.headers.send import decode_send_header
+from ariane.protocol.headers.topics import AllTopicsHeader, CreateTopicHeader, TopicHeader
 from ariane.remoting.connection import Connection
 
 
@@ -41,17 +61,57 @@ class Handler(NamedTuple):
 
 
 HANDLERS: Final[dict[int, Handler]] = {
-    RequestCode.SEND_MESSAGE: Handler(send, decode_send_header),
-    RequestCode.SEND_MESSAGE_V2: Handler(send, decode_send_header),
-    RequestCode.SEND_BATCH_MESSAGE: Handler(send, decode_send_header),
-    RequestCode.PULL_MESSAGE: Handler(pull, PullHeader),
-    RequestCode.LITE_PULL_MESSAGE: Handler(pull, PullHeader),
-    RequestCode.QUERY_MESSAGE: Handler(query, QueryHeader),
-    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Handler(search_offset, SearchOffsetHeader),
-    RequestCode.GET_MAX_OFFSET: Handler(max_offset, MaxOffsetHeader),
-    RequestCode.GET_MIN_OFFSET: Handler(min_offset, QueueHeader),
-    RequestCode.GET_EARLIEST_MSG_STORETIME: Handler(earliest_store_time, QueueHeader),
-    RequestCode.VIEW_MESSAGE_BY_ID: Handler(view_by_id, ViewHeader),
+    RequestCode.SEND_MESSAGE: Handler(send.send, decode_send_header),
+    RequestCode.SEND_MESSAGE_V2: Handler(send.send, decode_send_header),
+    RequestCode.SEND_BATCH_MESSAGE: Handler(send.send, decode_send_header),
+    RequestCode.PULL_MESSAGE: Handler(pull.pull, PullHeader),
+    RequestCode.LITE_PULL_MESSAGE: Handler(pull.pull, PullHeader),
+    RequestCode.QUERY_MESSAGE: Handler(query.query, QueryHeader),
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Handler(query.search_offset, SearchOffsetHeader),
+    RequestCode.GET_MAX_OFFSET: Handler(query.max_offset, MaxOffsetHeader),
+    RequestCode.GET_MIN_OFFSET: Handler(query.min_offset, QueueHeader),
+    RequestCode.GET_EARLIEST_MSG_STORETIME: Handler(query.earliest_store_time, QueueHeader),
+    RequestCode.VIEW_MESSAGE_BY_ID: Handler(query.view_by_id, ViewHeader),
+    RequestCode.QUERY_CONSUMER_OFFSET: Handler(offsets.query_offset, QueryConsumerOffsetHeader),
+    RequestCode.UPDATE_CONSUMER_OFFSET: Handler(offsets.update_offset, UpdateConsumerOffsetHeader),
+    RequestCode.GET_ALL_CONSUMER_OFFSET: Handler(offsets.all_offsets),
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: Handler(offsets.reset_offset, ResetOffsetHeader),
+    RequestCode.CLONE_GROUP_OFFSET: Handler(offsets.clone_offsets, CloneOffsetsHeader),
+    RequestCode.QUERY_CORRECTION_OFFSET: Handler(offsets.correction_offsets, CorrectionHeader),
+    RequestCode.HEART_BEAT: Handler(clients.heartbeat),
+    RequestCode.UNREGISTER_CLIENT: Handler(clients.unregister, UnregisterHeader),
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: Handler(clients.consumer_list, ConsumerGroupHeader),
+    RequestCode.CHECK_CLIENT_CONFIG: Handler(clients.check_client),
+    RequestCode.LOCK_BATCH_MQ: Handler(clients.lock_queues),
+    RequestCode.UNLOCK_BATCH_MQ: Handler(clients.unlock_queues),
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: Handler(clients.consumers, ConsumerGroupHeader),
+    RequestCode.GET_PRODUCER_CONNECTION_LIST: Handler(clients.producers, ProducerGroupHeader),
+    RequestCode.GET_ALL_PRODUCER_INFO: Handler(clients.all_producers),
+    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: Handler(clients.subscription, GroupHeader),
+    RequestCode.GET_CONSUMER_RUNNING_INFO: Handler(clients.running_info, RunningInfoHeader),
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: Handler(clients.consume_directly, ConsumeDirectlyHeader),
+    RequestCode.UPDATE_AND_CREATE_TOPIC: Handler(topics.create_topic, CreateTopicHeader),
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: Handler(topics.create_topics),
+    RequestCode.DELETE_TOPIC_IN_BROKER: Handler(topics.delete_topic, TopicHeader),
+    RequestCode.GET_ALL_TOPIC_CONFIG: Handler(topics.all_topics, AllTopicsHeader),
+    RequestCode.GET_TOPIC_CONFIG: Handler(topics.topic_config, TopicHeader),
+    RequestCode.GET_TOPIC_STATS_INFO: Handler(topics.topic_stats, TopicHeader),
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: Handler(topics.topic_groups, TopicHeader),
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: Handler(topics.system_topics),
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Handler(groups.create_group),
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: Handler(groups.create_groups),
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: Handler(groups.delete_group, DeleteGroupHeader),
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Handler(groups.all_groups, AllGroupsHeader),
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: Handler(groups.group_config, GroupHeader),
+    RequestCode.QUERY_TOPICS_BY_CONSUMER: Handler(groups.group_topics, GroupHeader),
+    RequestCode.GET_CONSUME_STATS: Handler(groups.consume_stats, ConsumeStatsHeader),
+    RequestCode.GET_BROKER_CONSUME_STATS: Handler(groups.all_consume_stats, AllStatsHeader),
+    RequestCode.QUERY_CONSUME_TIME_SPAN: Handler(groups.consume_times, GroupHeader),
+    RequestCode.GET_BROKER_RUNTIME_INFO: Handler(admin.broker_info),
+    RequestCode.GET_BROKER_CONFIG: Handler(admin.broker_config),
+    RequestCode.UPDATE_BROKER_CONFIG: Handler(admin.update_config),
+    RequestCode.VIEW_BROKER_STATS_DATA: Handler(admin.stats_data, StatisticsHeader),
+    RequestCode.QUERY_CONSUME_QUEUE: Handler(admin.queue_entries, ConsumeQueueHeader),
 }
 
 

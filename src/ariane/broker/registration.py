@@ -1,8 +1,8 @@
 """Telling every name server what this broker serves: at once, each 30 seconds, and on change.
 
 Each name server has a link of its own, so one that is slow or gone delays nobody. A link has one
-registration under way at most; changes meanwhile ask for one more after it. Changes within one turn of
-the event loop are told together.
+registration under way at most; changes meanwhile ask for one more after it. Changes within one turn
+of the event loop are told together.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ LOGGER: Final = logging.getLogger("ariane.broker")
 
 RETRY_S: Final = 3.0  # after a failure, rather than waiting for the next period
 UNREGISTER_TIMEOUT_S: Final = 3.0
+TELL_S: Final = 1.0  # how long an administrator waits for name servers to hear of a change
 
 
 class Link:
@@ -61,6 +62,13 @@ class Link:
         self._is_wanted = True
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._register())
+
+    def when_told(self, callback: Callable[[], None]) -> bool:
+        """Call back when the registration under way has ended; False when there is none."""
+        if self._task is None or self._task.done():
+            return False
+        self._task.add_done_callback(lambda _: callback())
+        return True
 
     async def settled(self) -> None:
         """Return when nothing is under way."""
@@ -134,14 +142,19 @@ class Registration:
             for name_server in addresses_of(state.config.name_servers)
         ]
 
-    async def start(self) -> None:
-        """Register everywhere; returns when every name server has answered or failed to."""
+    def start(self) -> None:
+        """Register everywhere, and again whenever that is due."""
         state = self._state
         interval_s = min(max(state.config.register_interval_ms / 1000, 10.0), 60.0)
         self._timer = state.timers.every(interval_s, self._register_all)
         state.topics.on_change.append(lambda _: self.changed())
         self._register_all()
-        await asyncio.gather(*(link.settled() for link in self.links))
+
+    async def settled(self) -> None:
+        """Return once some name server knows this broker, or none could be told."""
+        waits = {asyncio.ensure_future(link.settled()) for link in self.links}
+        while waits and not any(link.is_registered for link in self.links):
+            _, waits = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
 
     async def stop(self) -> None:
         """Unregister everywhere."""
@@ -162,6 +175,30 @@ class Registration:
         if not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._register_all)
+
+    def when_told(self, callback: Callable[[], None]) -> None:
+        """Call back once the name servers that listen know every change so far, or in a second."""
+        if self._is_due:
+            self._register_all()
+        left = 0
+
+        def one_told() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                timer.cancel()
+                callback()
+
+        def too_late() -> None:
+            nonlocal left
+            left = -1
+            callback()
+
+        timer = self._state.timers.after(TELL_S, too_late)
+        left = sum(link.is_registered and link.when_told(one_told) for link in self.links)
+        if left == 0:
+            timer.cancel()
+            callback()
 
     def _register_all(self) -> None:
         self._is_due = False

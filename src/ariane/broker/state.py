@@ -16,10 +16,12 @@ from ariane.protocol.message import UniqueKeys
 
 if TYPE_CHECKING:
     from ariane.broker.clients import ClientRegistry
+    from ariane.broker.config_update import ConfigUpdates
     from ariane.broker.consume_offsets import OffsetTable
     from ariane.broker.flow_control import FlowControl
     from ariane.broker.locks import QueueLocks
     from ariane.broker.long_polling import LongPolling
+    from ariane.broker.registration import Registration
     from ariane.broker.stats import Stats
     from ariane.broker.tables import GroupTable, TopicTable
     from ariane.broker.unflushed import Unflushed
@@ -47,6 +49,8 @@ class BrokerState:
     unflushed: Unflushed
     unique_keys: UniqueKeys
     store_host: tuple[str, int]  # what message ids point at
+    updates: ConfigUpdates
+    registration: Registration | None = None  # once the broker serves
 
     def ack_at(self, end_offset: int, *, waits: bool) -> int | None:
         """The log offset that must be flushed before a message that ends there is acknowledged."""
@@ -55,3 +59,8 @@ class BrokerState:
     def arrived(self, topic: str, queue_id: int) -> None:
         """Tell whoever waits for messages of a queue that it grew."""
         self.held.arrived(topic, queue_id)
+
+    def may_notify(self, group: str) -> bool:
+        """Whether the members of a consumer group are told when others come and go."""
+        config = self.groups.get(group)
+        return self.config.notify_consumer_changes and (config is None or config.notify_changes)

@@ -17,6 +17,8 @@ from ariane.clock import Clock, Timers
 
 TOTALS_KEPT: Final = 601  # seconds
 RATE_WINDOWS_S: Final = (10, 60, 600)
+PUT_TOTAL: Final = "<put>"  # keys of the totals among the rates; no topic has such a name
+GOT_TOTAL: Final = "<got>"
 
 
 class Tally:
@@ -174,8 +176,8 @@ class Stats:
         return self._totals[first], self._totals[-1]
 
     def _sample(self, window: Window) -> None:
-        self._bring_in()
-        window.sample(self._clock.monotonic_s(), self.put | self.got)
+        totals = {PUT_TOTAL: self.put_total(), GOT_TOTAL: self.got_total()}
+        window.sample(self._clock.monotonic_s(), self.put | self.got | totals)
 
     def _sample_totals(self) -> None:
         totals = self._totals_now()

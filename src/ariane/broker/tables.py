@@ -8,13 +8,13 @@ store, so no name enters a table unchecked.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import msgspec
 
 from ariane.broker.persistence import SavedFile, Saver, load
-from ariane.broker.topic_attributes import changed_attributes, check_attribute
+from ariane.broker.topic_attributes import changed_attributes, changes_of, check_attribute
 from ariane.clock import Clock
 from ariane.codes import Permission
 from ariane.config import BrokerConfig
@@ -94,11 +94,15 @@ class TopicTable:
 
     def update(self, topic: TopicConfig, attribute_changes: str) -> None:
         """Create or replace a topic as an administrator asks, editing its attributes."""
-        if self.is_system(topic.name):
-            raise InvalidParameter(f"topic {topic.name!r} is the broker's own and stays as it is")
-        current = self._topics.get(topic.name)
-        attributes = changed_attributes(current.attributes if current else {}, attribute_changes)
-        self.put(msgspec.structs.replace(topic, attributes=attributes))
+        self.put(self._updated(topic, attribute_changes))
+
+    def update_all(self, topics: Iterable[TopicConfig]) -> None:
+        """Create or replace all topics, or none when one of them cannot be served."""
+        wanted = [self._updated(topic, changes_of(topic.attributes)) for topic in topics]
+        for topic in wanted:
+            check_topic(topic)
+        for topic in wanted:
+            self.put(topic)
 
     def delete(self, name: str) -> None:
         """Forget a topic."""
@@ -150,6 +154,13 @@ class TopicTable:
     def touch(self) -> None:
         """Let everybody look again though no topic changed, as when the broker's rights did."""
         self._changed("")
+
+    def _updated(self, topic: TopicConfig, attribute_changes: str) -> TopicConfig:
+        if self.is_system(topic.name):
+            raise InvalidParameter(f"topic {topic.name!r} is the broker's own and stays as it is")
+        current = self._topics.get(topic.name)
+        attributes = changed_attributes(current.attributes if current else {}, attribute_changes)
+        return msgspec.structs.replace(topic, attributes=attributes)
 
     def _create(self, name: str, queue_count: int, permission: int) -> TopicConfig:
         topic = TopicConfig(

@@ -31,6 +31,12 @@ def changed_attributes(current: Mapping[str, str], changes: str) -> dict[str, st
     return attributes
 
 
+def changes_of(attributes: Mapping[str, str]) -> str:
+    """The changes that a map of attributes asks for; its keys may carry their sign already."""
+    signed = {key if key[:1] in ("+", "-") else f"+{key}": text for key, text in attributes.items()}
+    return ",".join(f"{key}={text}" if key[0] == "+" else key for key, text in signed.items())
+
+
 def check_attribute(key: str, value: str) -> None:
     """Raise InvalidParameter unless the attribute exists and takes the value."""
     if key == RESERVE_TIME:

@@ -113,6 +113,30 @@ class ConsumerConnections(JavaBody, frozen=True, kw_only=True):
     )
 
 
+class ProducerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One connected producer."""
+
+    client_id: str = field(name="clientId")
+    language: str = "JAVA"
+    last_update_ms: Int64 = field(name="lastUpdateTimestamp", default=0)
+    client_address: str = field(name="remoteIP")
+    version: Int32 = 0
+
+
+class AllProducers(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to GET_ALL_PRODUCER_INFO (328)."""
+
+    groups: dict[str, list[ProducerInfo]] = field(name="data", default_factory=dict)
+
+
+class GroupSubscription(JavaBody, frozen=True, kw_only=True):
+    """The answer to QUERY_SUBSCRIPTION_BY_CONSUMER (345)."""
+
+    group: str
+    subscription: SubscriptionData | None = field(name="subscriptionData", default=None)
+    topic: str | None = None
+
+
 class ProducerConnections(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to GET_PRODUCER_CONNECTION_LIST (204)."""
 

@@ -20,7 +20,7 @@ class ProducerGroupHeader(Header, frozen=True, kw_only=True):
 
 
 class GroupHeader(Header, frozen=True, kw_only=True):
-    """One group by its plain name: 343, 345, 352."""
+    """One group by its plain name: 303, 343, 345, 352."""
 
     group: str
     topic: str | None = None
@@ -62,3 +62,17 @@ class CloneOffsetsHeader(Header, frozen=True, kw_only=True):
     target_group: str = field(name="destGroup")
     topic: str | None = None
     offline: bool | None = None
+
+
+class CorrectionHeader(Header, frozen=True, kw_only=True):
+    """QUERY_CORRECTION_OFFSET (308)."""
+
+    topic: str
+    compare_group: str = field(name="compareGroup")
+    filter_groups: str | None = field(name="filterGroups", default=None)  # joined by ","
+
+
+class AllStatsHeader(Header, frozen=True, kw_only=True):
+    """GET_BROKER_CONSUME_STATS (317)."""
+
+    is_order: bool = field(name="isOrder", default=False)  # only topics that keep order

@@ -1,0 +1,35 @@
+"""Answers to changes of configuration: sent once the change will survive a kill, and is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ariane.broker.persistence import SavedFile
+from ariane.broker.requests import Reply, Request
+from ariane.broker.state import BrokerState
+from ariane.codes import ResponseCode
+
+
+def answer_when_saved(request: Request[Any], file: SavedFile) -> None:
+    """Answer once the file behind a changed table is on disk."""
+    file.when_saved(lambda fault: request.answer(outcome_of(fault)))
+
+
+def answer_when_routed(request: Request[Any], state: BrokerState) -> None:
+    """Answer once changed topics are on disk and the name servers have heard of them."""
+
+    def saved(fault: Exception | None) -> None:
+        if state.registration is None or fault is not None:
+            request.answer(outcome_of(fault))
+        else:
+            state.registration.when_told(lambda: request.answer(Reply.of()))
+
+    state.topics.file.when_saved(saved)
+
+
+def outcome_of(fault: Exception | None) -> Reply:
+    """What to say when a file was written, or was not."""
+    if fault is None:
+        return Reply.of()
+    remark = f"changed in memory, but not saved yet: {fault}; it will be tried again"
+    return Reply.refusal(ResponseCode.SYSTEM_ERROR, remark)

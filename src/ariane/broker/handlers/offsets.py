@@ -1,0 +1,132 @@
+"""Where groups stand: asking, committing, and moving them from outside."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ariane.broker.requests import Reply, Request
+from ariane.broker.state import BrokerState
+from ariane.broker.tables import QUEUE_COUNT_MAX
+from ariane.codes import ResponseCode
+from ariane.errors import GroupNotFound, InvalidParameter, RequestRejected
+from ariane.protocol import fastjson
+from ariane.protocol.bodies import MessageQueue, ResetOffsets
+from ariane.protocol.bodies.statistics import CorrectionOffsets
+from ariane.protocol.headers.groups import CloneOffsetsHeader, CorrectionHeader
+from ariane.protocol.headers.offsets import (
+    OffsetReply,
+    QueryConsumerOffsetHeader,
+    ResetOffsetHeader,
+    UpdateConsumerOffsetHeader,
+)
+
+INT64_MAX: Final = (1 << 63) - 1
+
+
+def query_offset(request: Request[QueryConsumerOffsetHeader], state: BrokerState) -> Reply:
+    """Where a group goes on in a queue.
+
+    A group that never was here starts at 0 when the queue still begins there and its first message
+    is fresh; else it is told that nothing was found, and chooses by its own settings.
+    """
+    header = request.header
+    stored = state.offsets.get(header.topic, header.group, header.queue_id)
+    if stored is not None and stored >= 0:
+        return Reply.of(OffsetReply(offset=stored))
+    may_start_at_zero = header.zero_if_not_found is not False
+    if may_start_at_zero and state.store.begins_fresh(header.topic, header.queue_id):
+        return Reply.of(OffsetReply(offset=0))
+    return Reply.refusal(
+        ResponseCode.QUERY_NOT_FOUND,
+        "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+    )
+
+
+def update_offset(request: Request[UpdateConsumerOffsetHeader], state: BrokerState) -> Reply:
+    """Store how far a group has come, forwards or backwards."""
+    header = request.header
+    if header.group not in state.groups:
+        raise GroupNotFound(header.group)
+    state.topics.existing(header.topic)
+    if not 0 <= header.queue_id < QUEUE_COUNT_MAX:
+        raise InvalidParameter(f"queueId={header.queue_id} is no queue of {header.topic}")
+    if header.consume_offset < 0:
+        raise InvalidParameter(f"commitOffset={header.consume_offset} is before every message")
+    is_stored = state.offsets.commit(
+        header.topic, header.group, header.queue_id, header.consume_offset
+    )
+    return Reply.of(remark=None if is_stored else "Offset has been previously reset")
+
+
+def all_offsets(request: Request[None], state: BrokerState) -> Reply:
+    """Every group's progress, as a replica takes it over."""
+    return Reply.of(body=fastjson.encode(state.offsets.table()))
+
+
+def reset_offset(request: Request[ResetOffsetHeader], state: BrokerState) -> Reply:
+    """Move a group to a moment, to the end, or to an offset; its next pulls learn of it."""
+    header = request.header
+    topic = state.topics.existing(header.topic)
+    if header.group not in state.groups:
+        raise GroupNotFound(header.group)
+    if header.queue_id >= 0:
+        offsets = {header.queue_id: target_offset(header, header.queue_id, state)}
+    else:
+        queue_ids = range(topic.read_queue_count)
+        offsets = {queue_id: offset_by_time(header, queue_id, state) for queue_id in queue_ids}
+    if not offsets:
+        raise RequestRejected("No queues to reset.")
+    state.offsets.reset(header.topic, header.group, offsets)
+    moved = {
+        MessageQueue(broker_name=state.config.name, queue_id=queue_id, topic=header.topic): offset
+        for queue_id, offset in offsets.items()
+    }
+    return Reply.of(body=fastjson.encode(ResetOffsets(offsets=moved)))
+
+
+def target_offset(header: ResetOffsetHeader, queue_id: int, state: BrokerState) -> int:
+    """The offset named for one queue, checked against what the queue holds."""
+    asked = header.consume_offset
+    if asked is None or asked == -1:
+        return offset_by_time(header, queue_id, state)
+    first = state.store.min_offset(header.topic, queue_id)
+    end = state.store.max_offset(header.topic, queue_id)
+    if not first <= asked <= end:
+        raise RequestRejected(f"Target offset {asked} not in consume queue range [{first}-{end}]")
+    return asked
+
+
+def offset_by_time(header: ResetOffsetHeader, queue_id: int, state: BrokerState) -> int:
+    """The first offset at or after the moment asked for; the end of the queue for -1."""
+    if header.timestamp_ms < 0:
+        return state.store.max_offset(header.topic, queue_id)
+    return state.store.offset_at(header.topic, queue_id, header.timestamp_ms, None)
+
+
+def clone_offsets(request: Request[CloneOffsetsHeader], state: BrokerState) -> Reply:
+    """Let one group go on from where another stands."""
+    header = request.header
+    topics = [header.topic] if header.topic else state.offsets.topics_of(header.source_group)
+    online = state.clients.consumer_group(header.source_group)
+    for topic in topics:
+        is_read = online is None or topic in online.subscriptions or bool(header.offline)
+        if state.topics.get(topic) is not None and is_read:
+            state.offsets.clone(topic, header.source_group, header.target_group)
+    return Reply.of()
+
+
+def correction_offsets(request: Request[CorrectionHeader], state: BrokerState) -> Reply:
+    """The lowest offset any group has in each queue, or none where the compared group is behind."""
+    header = request.header
+    left_out = (header.filter_groups or "").split(",")
+    lowest: dict[int, int] = {}
+    for group in state.offsets.groups_of(header.topic):
+        if group in left_out:
+            continue
+        for queue_id, offset in state.offsets.progress(header.topic, group).items():
+            if offset >= state.store.min_offset(header.topic, queue_id):
+                lowest[queue_id] = min(offset, lowest.get(queue_id, INT64_MAX))
+    for queue_id, offset in state.offsets.progress(header.topic, header.compare_group).items():
+        if lowest.get(queue_id, INT64_MAX) > offset:
+            lowest[queue_id] = INT64_MAX
+    return Reply.of(body=fastjson.encode(CorrectionOffsets(offsets=lowest)))

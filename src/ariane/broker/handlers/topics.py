@@ -1,0 +1,109 @@
+"""Topics: making, changing and deleting them; what they are, what they hold, who reads them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ariane.broker.handlers.answers import answer_when_routed
+from ariane.broker.requests import Reply, Request
+from ariane.broker.state import BrokerState
+from ariane.errors import InvalidParameter
+from ariane.protocol import fastjson
+from ariane.protocol.bodies import (
+    GroupList,
+    MessageQueue,
+    TopicConfig,
+    TopicConfigList,
+    TopicList,
+    TopicOffset,
+    TopicStats,
+)
+from ariane.protocol.headers.topics import AllTopicsHeader, CreateTopicHeader, TopicHeader
+from ariane.topics import SYSTEM_TOPICS
+
+FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
+
+
+def create_topic(request: Request[CreateTopicHeader], state: BrokerState) -> None:
+    """Make a topic, or change it to be as asked."""
+    header = request.header
+    if header.filter_type not in FILTER_TYPES:
+        raise InvalidParameter(f"topicFilterType {header.filter_type!r} is not SINGLE_TAG")
+    topic = TopicConfig(
+        name=header.topic,
+        read_queue_count=header.read_queue_count,
+        write_queue_count=header.write_queue_count,
+        permission=header.permission,
+        filter_type=header.filter_type,
+        system_flag=header.system_flag or 0,
+        is_ordered=header.is_ordered,
+    )
+    state.topics.update(topic, header.attributes or "")
+    answer_when_routed(request, state)
+
+
+def create_topics(request: Request[None], state: BrokerState) -> None:
+    """Make or change several topics, all of them or none."""
+    topics = fastjson.decode(request.body, TopicConfigList).topics
+    state.topics.update_all(topics)
+    answer_when_routed(request, state)
+
+
+def delete_topic(request: Request[TopicHeader], state: BrokerState) -> None:
+    """Delete a topic with its queues and everybody's progress on it."""
+    name = request.header.topic
+    if not name.strip():
+        raise InvalidParameter("the topic name is empty")
+    if state.topics.is_system(name):
+        raise InvalidParameter(f"topic {name!r} is the broker's own and stays")
+    if state.topics.get(name) is not None:
+        state.topics.delete(name)
+        state.offsets.delete_topic(name)
+        state.stats.forget_topic(name)
+        state.store.delete_topic(name)
+    answer_when_routed(request, state)
+
+
+def all_topics(request: Request[AllTopicsHeader], state: BrokerState) -> Reply:
+    """Every topic's configuration, in one page whatever was asked."""
+    return Reply.of(body=fastjson.encode(state.topics.table()))
+
+
+def topic_config(request: Request[TopicHeader], state: BrokerState) -> Reply:
+    """One topic's configuration."""
+    return Reply.of(body=fastjson.encode(state.topics.existing(request.header.topic)))
+
+
+def topic_stats(request: Request[TopicHeader], state: BrokerState) -> Reply:
+    """What each queue of a topic holds, and how fast the topic grows."""
+    topic = state.topics.existing(request.header.topic)
+    offsets = {}
+    for queue_id in range(max(topic.read_queue_count, topic.write_queue_count)):
+        queue = MessageQueue(broker_name=state.config.name, queue_id=queue_id, topic=topic.name)
+        offsets[queue] = queue_bounds(topic.name, queue_id, state)
+    minute, _, _ = state.stats.rates(topic.name)
+    body = TopicStats(offsets=offsets, put_rate=minute.messages_per_s)
+    return Reply.of(body=fastjson.encode(body))
+
+
+def queue_bounds(topic: str, queue_id: int, state: BrokerState) -> TopicOffset:
+    """First and next offset of a queue, and when its newest message was stored."""
+    end = max(state.store.max_offset(topic, queue_id), 0)
+    return TopicOffset(
+        min_offset=max(state.store.min_offset(topic, queue_id), 0),
+        max_offset=end,
+        last_update_ms=state.store.store_ms_at(topic, queue_id, end - 1) if end else 0,
+    )
+
+
+def topic_groups(request: Request[TopicHeader], state: BrokerState) -> Reply:
+    """The groups that subscribe to a topic now or have progress on it."""
+    topic = request.header.topic
+    groups = {*state.clients.groups_on(topic), *state.offsets.groups_of(topic)}
+    return Reply.of(body=fastjson.encode(GroupList(groups=sorted(groups))))
+
+
+def system_topics(request: Request[None], state: BrokerState) -> Reply:
+    """The names that belong to the broker itself."""
+    own = [topic.name for topic in state.topics if state.topics.is_system(topic.name)]
+    return Reply.of(body=fastjson.encode(TopicList(topics=sorted({*own, *SYSTEM_TOPICS}))))
