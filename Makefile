@@ -67,6 +67,7 @@ check: setup
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
+	$(BIN)/mypy --explicit-package-bases tests/harness tests/interop benchmarks
 	$(BIN)/lint-imports
 	$(BIN)/pytest -m quick
 
@@ -101,7 +102,7 @@ $(GO_CLIENT): $(wildcard tests/interop/go/*.go) tests/interop/go/go.mod tests/in
 # --- benchmarks ---------------------------------------------------------------------------------------------------
 
 bench: setup $(LOAD)/rmqload $(LOAD)/nullserver $(APACHE)/.fetched
-	@$(BIN)/python benchmarks/run.py $(BENCH)
+	@$(BIN)/python -m benchmarks.run $(BENCH)
 
 $(LOAD)/%: benchmarks/load/%.c
 	@scripts/need compiler

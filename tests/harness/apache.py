@@ -2,9 +2,8 @@
 
 import os
 from pathlib import Path
-from typing import Self
 
-from tests.harness.processes import ROOT, Server, free_port, text_of, wait_until
+from tests.harness.processes import ROOT, Server, free_port, text_of
 from tests.harness.wire import Wire
 
 JARS = Path(os.environ.get("APACHE_JARS", ROOT / ".cache/apache/lib"))
@@ -34,8 +33,7 @@ class Apache(Server):
         self.store = store or directory / "store"
         self.flags = QUICK_START if flags is None else flags
 
-    def start(self, *, wait: bool = True, **settings: object) -> Self:
-        """Start both; settings are broker.conf's keys."""
+    def launch(self, settings: dict[str, object]) -> Path:
         self.directory.mkdir(parents=True, exist_ok=True)
         self.namesrv = ("127.0.0.1", free_port())
         self.broker = ("127.0.0.1", free_port(-2, 1))  # it listens on two neighbours as well
@@ -61,12 +59,9 @@ class Apache(Server):
         }
         text = "".join(f"{key}={text_of(value)}\n" for key, value in keys.items())
         (self.directory / "broker.conf").write_text(text)
-        output = self._java(
+        return self._java(
             "broker", "org.apache.rocketmq.broker.BrokerStartup", [*self.flags, *OPENS]
         )
-        if wait:
-            wait_until(lambda: self._accepts(output), "Apache's broker to be ready", seconds=90)
-        return self
 
     def _java(self, name: str, main: str, flags: list[str]) -> Path:
         return self.spawn(
@@ -84,8 +79,7 @@ class Apache(Server):
             {"ROCKETMQ_HOME": str(self.directory)},
         )
 
-    def _accepts(self, output: Path) -> bool:
-        self.check_running(output)
+    def is_ready(self, output: Path) -> bool:
         try:
             with Wire(self.namesrv) as namesrv:
                 return namesrv.call(105, {"topic": "TBW102"}, check=False).code == 0

@@ -89,6 +89,25 @@ class Server:
             )
         return output
 
+    def launch(self, settings: dict[str, object]) -> Path:
+        """Start without waiting; give the file that holds what is printed."""
+        raise NotImplementedError
+
+    def is_ready(self, output: Path) -> bool:
+        """Whether clients can use it now."""
+        raise NotImplementedError
+
+    def start(self, **settings: object) -> Self:
+        """Start and wait until clients can use it; settings are broker.conf's keys."""
+        output = self.launch(settings)
+
+        def ready() -> bool:
+            self.check_running(output)
+            return self.is_ready(output)
+
+        wait_until(ready, f"{type(self).__name__} to be ready", seconds=90)
+        return self
+
     def check_running(self, output: Path) -> None:
         """Fail with the end of what was printed when a process has ended."""
         for process in self.processes:
@@ -134,37 +153,22 @@ class Server:
 class Ariane(Server):
     """`ariane up` with its data in `directory`."""
 
-    def start(self, **settings: object) -> Self:
-        """Start and wait for the line that says `ready`; settings are broker.conf's keys."""
-        words = [
-            word for key, value in settings.items() for word in ("--set", f"{key}={text_of(value)}")
-        ]
-        output = self.spawn(
-            "ariane",
-            [
-                ARIANE,
-                "up",
-                "--data",
-                self.directory,
-                "--namesrv-port",
-                "0",
-                "--broker-port",
-                "0",
-                *words,
-            ],
-        )
+    def launch(
+        self, settings: dict[str, object], *, namesrv_port: int = 0, broker_port: int = 0
+    ) -> Path:
+        self.namesrv = ("127.0.0.1", namesrv_port)
+        self.broker = ("127.0.0.1", broker_port)
+        ports = ["--namesrv-port", str(namesrv_port), "--broker-port", str(broker_port)]
+        words = [f"--set={key}={text_of(value)}" for key, value in settings.items()]
+        return self.spawn("ariane", [ARIANE, "up", "--data", self.directory, *ports, *words])
 
-        def ready() -> bool:
-            found = READY.search(output.read_text(errors="replace"))
-            if found is None:
-                self.check_running(output)
-                return False
-            self.namesrv = (found[1], int(found[2]))
-            self.broker = (found[3], int(found[4]))
-            return True
-
-        wait_until(ready, "ariane up to be ready")
-        return self
+    def is_ready(self, output: Path) -> bool:
+        found = READY.search(output.read_text(errors="replace"))
+        if found is None:
+            return False
+        self.namesrv = (found[1], int(found[2]))
+        self.broker = (found[3], int(found[4]))
+        return True
 
     @property
     def store(self) -> Path:

@@ -1,0 +1,157 @@
+"""Runs the load generator against a server and says what it cost, and how quiet the machine was.
+
+A figure counts only when little else ran: the CPU time that neither the server nor the load
+generator used is measured with every run, and a noisy run is repeated.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import statistics
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.harness.processes import ROOT, Server, anonymous_bytes, process_tree
+
+LOAD = ROOT / "benchmarks/bin/rmqload"
+NOISE_CORES = 0.15  # what others may use during a run that counts
+TICKS = os.sysconf("SC_CLK_TCK")
+
+Run = dict[str, float]
+
+
+class LoadFailed(Exception):
+    """The load generator reports refused, lost or unanswered messages."""
+
+
+@dataclass
+class Contender:
+    """A server under measurement."""
+
+    name: str
+    server: Server
+    anonymous_mb_max: float = 0
+    runs: list[dict[str, object]] = field(default_factory=list)
+
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid for process in self.server.processes]
+
+    def load(self, mode: str, *arguments: object) -> Run:
+        """One run of the load generator, with what the machine did meanwhile."""
+        words = [str(word) for word in arguments]
+        command = [str(LOAD), mode, "--port", str(self.server.broker[1]), "--json", *words]
+        command += ["--server-pid", ",".join(map(str, self.pids))]
+        with self._memory_watched():
+            busy, server, own, start = busy_s(), self._cpu_s(), os.times(), time.monotonic()
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            wall = time.monotonic() - start
+            busy, server, end = busy_s() - busy, self._cpu_s() - server, os.times()
+        client = end.children_user + end.children_system - own.children_user - own.children_system
+        if not done.stdout.strip():
+            raise LoadFailed(f"{self.name}: {' '.join(command)}: {done.stderr.strip()}")
+        run: Run = json.loads(done.stdout)
+        run["other_cores"] = (busy - server - client) / wall
+        run["failed"] = done.returncode
+        record = {
+            "server": self.name,
+            "command": " ".join([mode, *words]),
+            "note": done.stderr.strip(),
+        }
+        self.runs.append({**record, **run})
+        return run
+
+    def create_topics(self, name: str, count: int) -> None:
+        """Topics name_0000 and so on, each with four queues."""
+        words = ["topic", "--port", self.server.broker[1], "--topic", name, "--topics", count]
+        subprocess.run([str(LOAD), *map(str, words)], check=True)
+
+    def _cpu_s(self) -> float:
+        return sum(cpu_s(member) for pid in self.pids for member in process_tree(pid))
+
+    @contextlib.contextmanager
+    def _memory_watched(self) -> Iterator[None]:
+        done = threading.Event()
+
+        def watch() -> None:
+            while True:
+                self.note_memory()
+                if done.wait(0.25):
+                    return
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()
+
+    def note_memory(self) -> float:
+        """Anonymous memory now, in MB; the highest is kept."""
+        now = sum(anonymous_bytes(pid) for pid in self.pids) / 1e6
+        self.anonymous_mb_max = max(self.anonymous_mb_max, now)
+        return now
+
+    @contextlib.contextmanager
+    def alone(self, others: Sequence["Contender"]) -> Iterator[None]:
+        """Stop the other servers' processes meanwhile: an idle JVM is not idle."""
+        stopped = [pid for other in others if other is not self for pid in other.pids]
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in stopped:
+                os.kill(pid, signal.SIGCONT)
+
+
+@dataclass
+class Bench:
+    """The contenders of one series and how often each is measured."""
+
+    contenders: list[Contender]
+    rounds: int
+    seconds: float
+
+    def interleave(self, measure: Callable[[Contender, int], Run]) -> dict[str, list[Run]]:
+        """Measure each contender in turn, round by round; a noisy run is tried again, twice."""
+        kept: dict[str, list[Run]] = {contender.name: [] for contender in self.contenders}
+        for number in range(self.rounds):
+            for contender in self.contenders:
+                with contender.alone(self.contenders):
+                    os.sync()  # so that nobody writes another's dirty pages
+                    time.sleep(0.3)
+                    tries: list[Run] = []
+                    while len(tries) < 3:
+                        tries.append(measure(contender, number * 3 + len(tries)))
+                        if tries[-1]["other_cores"] <= NOISE_CORES:
+                            break
+                    quietest = min(tries, key=lambda run: run["other_cores"])
+                    kept[contender.name].append(quietest)
+        return kept
+
+
+def median(runs: Sequence[Run], key: str) -> float:
+    """The middle of what the runs measured."""
+    return statistics.median(run[key] for run in runs)
+
+
+def busy_s() -> float:
+    """CPU time the whole machine has used."""
+    values = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return (sum(values) - values[3] - values[4]) / TICKS
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time one process has used."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return 0
+    return (int(words[11]) + int(words[12])) / TICKS

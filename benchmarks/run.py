@@ -1,0 +1,207 @@
+"""`make bench`: Ariane and Apache RocketMQ side by side, one machine, one run; see README.md here.
+
+python -m benchmarks.run [--only CASE,CASE] [--quick] [--ours-only] [--rounds N] [--seconds S]
+"""
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.cases import (
+    ALL,
+    APACHE,
+    CASES,
+    OURS,
+    SYNC_CASES,
+    Figures,
+    Row,
+    cold_start,
+    memory,
+)
+from benchmarks.measure import Bench, Contender, Run
+from tests.harness.apache import AS_RECOMMENDED, Apache
+from tests.harness.processes import ROOT, Ariane
+
+SCRATCH = ROOT / ".cache/bench"
+RESULTS = ROOT / "benchmarks/results"
+APACHE_VERSION = "5.5.0"
+
+
+def main() -> int:
+    options = parse()
+    shutil.rmtree(SCRATCH, ignore_errors=True)
+    rows: list[Row] = []
+    raw: list[dict[str, object]] = []
+    try:
+        if any(name in options.only for name in (*CASES, "memory")):
+            rows += series(options, "async", CASES, {}, raw)
+        if any(name in options.only for name in SYNC_CASES):
+            rows += series(options, "sync", SYNC_CASES, {"flushDiskType": "SYNC_FLUSH"}, raw)
+        if "cold-start" in options.only:
+            rows += cold_starts(options)
+    finally:
+        shutil.rmtree(SCRATCH, ignore_errors=True)
+    print(table(rows))
+    path = (
+        RESULTS / f"{datetime.datetime.now():%Y-%m-%d-%H%M}{'-quick' if options.quick else ''}.json"
+    )
+    RESULTS.mkdir(exist_ok=True)
+    path.write_text(json.dumps(report(options, rows, raw), indent=1) + "\n")
+    print(f"written to {path.relative_to(ROOT)}")
+    return 1 if any(row.met is False for row in rows) else 0
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measure Ariane and Apache RocketMQ side by side.")
+    parser.add_argument("--only", default=",".join(ALL), help=f"cases, of {','.join(ALL)}")
+    parser.add_argument("--quick", action="store_true", help="one short round, a JVM half warm")
+    parser.add_argument(
+        "--ours-only", action="store_true", help="without Apache: figures, no ratios"
+    )
+    parser.add_argument("--rounds", type=int, default=0, help="rounds; medians count (3)")
+    parser.add_argument("--seconds", type=float, default=0, help="length of a run (5)")
+    options = parser.parse_args()
+    options.only = options.only.split(",")
+    for name in options.only:
+        if name not in ALL:
+            parser.error(f"no case {name}; there are {', '.join(ALL)}")
+    options.rounds = options.rounds or (1 if options.quick else 3)
+    options.seconds = options.seconds or (2 if options.quick else 5)
+    return options
+
+
+def series(
+    options: argparse.Namespace,
+    kind: str,
+    cases: dict[str, Callable[[Bench], list[Row]]],
+    settings: dict[str, object],
+    raw: list[dict[str, object]],
+) -> list[Row]:
+    """All wanted cases that share a pair of servers."""
+    rows: list[Row] = []
+    with contextlib.ExitStack() as running:
+        contenders = [Contender(OURS, running.enter_context(Ariane(SCRATCH / kind / OURS)))]
+        if not options.ours_only:
+            apache = Apache(SCRATCH / kind / APACHE, flags=AS_RECOMMENDED)
+            contenders.append(Contender(APACHE, running.enter_context(apache)))
+        for contender in contenders:
+            print(f"starting {contender.name} ({kind} flush)", flush=True)
+            contender.server.start(**settings)
+        time.sleep(3)
+        at_rest = {contender.name: contender.note_memory() for contender in contenders}
+        warm(options, contenders)
+        bench = Bench(contenders, options.rounds, options.seconds)
+        for name, case in cases.items():
+            if name in options.only:
+                print(f"measuring {name}", flush=True)
+                found = case(bench)
+                print(table(found), flush=True)
+                rows += found
+        if "memory" in options.only and kind == "async":
+            rows += memory(at_rest, contenders)
+        raw += [run for contender in contenders for run in contender.runs]
+    return rows
+
+
+def warm(options: argparse.Namespace, contenders: list[Contender]) -> None:
+    """A million messages for the JVM, which compiles as it goes; a few for ours."""
+    for contender in contenders:
+        messages = 1_000_000 if contender.name == APACHE and not options.quick else 200_000
+        print(f"warming {contender.name} with {messages:,} messages", flush=True)
+        with contender.alone(contenders):
+            contender.load(
+                "produce", "--topic", "warm", "-c", 4, "-w", 64, "-n", messages * 7 // 10
+            )
+            contender.load("produce", "--topic", "warm", "-c", 64, "-n", messages * 2 // 10)
+            contender.load("produce", "--topic", "warm", "-c", 4, "-b", 1024, "-n", messages // 10)
+        contender.runs.clear()
+
+
+def cold_starts(options: argparse.Namespace) -> list[Row]:
+    """Starts on empty directories, in turn."""
+    print("measuring cold-start", flush=True)
+    names = [OURS] if options.ours_only else [OURS, APACHE]
+    runs: dict[str, list[Run]] = {name: [] for name in names}
+    for number in range(options.rounds):
+        for name in names:
+            runs[name].append(cold_start(SCRATCH / "cold" / f"{name}-{number}", name))
+    figures = Figures("cold-start", runs)
+    ours, apache = figures.median("start_s")
+    what = "start to first accepted send"
+    return [Row("cold-start", what, "s", ours, apache, "<= 1 s", ours <= 1)]
+
+
+def table(rows: list[Row]) -> str:
+    """The rows as text, one line each."""
+    lines = [f"{'case':12} {'what':30} {'ariane':>12} {'apache':>12} {'ratio':>8}  bar"]
+    for row in rows:
+        apache = "" if row.apache is None else figure(row.apache)
+        ratio = "" if not row.apache else f"{row.ours / row.apache:.3g}x"
+        verdict = {True: "pass", False: "FAIL", None: ""}[row.met]
+        unit = f" [{row.unit}]" if row.unit else ""
+        lines.append(
+            f"{row.case:12} {row.what + unit:30} {figure(row.ours):>12} {apache:>12} {ratio:>8}"
+            f"  {row.bar:22} {verdict}"
+        )
+    return "\n".join(lines)
+
+
+def figure(value: float) -> str:
+    """A number with as many digits as it deserves."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def report(
+    options: argparse.Namespace, rows: list[Row], raw: list[dict[str, object]]
+) -> dict[str, object]:
+    """Everything a reader needs to judge the figures."""
+    return {
+        "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "machine": {
+            "processor": processor(),
+            "cores": os.cpu_count(),
+            "memory_gb": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9, 1),
+            "kernel": platform.release(),
+        },
+        "versions": {
+            "ariane": first_line(["git", "-C", str(ROOT), "describe", "--always", "--dirty"]),
+            "python": platform.python_version(),
+            "apache_rocketmq": APACHE_VERSION,
+            "java": first_line(["java", "-version"]),
+        },
+        "rounds": options.rounds,
+        "seconds": options.seconds,
+        "quick": options.quick,
+        "rows": [row.as_dict() for row in rows],
+        "runs": raw,
+    }
+
+
+def processor() -> str:
+    """The processor's name."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def first_line(command: list[str]) -> str:
+    """What a command says about itself, or nothing when it is not there."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return (done.stdout or done.stderr).partition("\n")[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
