@@ -2,14 +2,15 @@
 
 RocketMQ's bodies and configuration files hold what standard JSON does not know: map keys without
 quotes (`{0:12}`), whole objects as keys (`{{"queueId":0,...}:12}`) and `{"$ref":"$.a"}` for an
-object written before. Standard text takes the fast path; anything else is read by a slower,
-tolerant parser. Text from a peer costs bounded time: depth and size are limited, and only
-ProtocolError is raised.
+object written before. Standard text takes the fast path, bare numbers as keys get quotes and take
+it too, anything else is read by a slow, tolerant parser. Text from a peer costs bounded time: depth
+and the size of what is not standard are limited, and only ProtocolError is raised.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, TypeVar, Union
@@ -17,8 +18,9 @@ from typing import Any, Final, TypeVar, Union
 import msgspec
 
 from ariane.errors import ProtocolError
-from ariane.protocol.limits import DEPTH_MAX, TOLERANT_BYTES_MAX
+from ariane.protocol.limits import DEPTH_MAX, ODD_BYTES_MAX
 from ariane.protocol.message_queue import MessageQueue
+from ariane.protocol.nesting import is_too_deep
 from ariane.protocol.tolerant_json import Json, ObjectKey, parse, resolve_references
 
 T = TypeVar("T")
@@ -28,6 +30,12 @@ Writable = Union[
 Key = str | int | msgspec.Struct
 
 _REFERENCE: Final = b'"$ref"'
+# A string, to be passed over whole (to the end of the text when it has no end), or a bare key.
+_BARE_KEY: Final = re.compile(
+    rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'
+    rb"|([{,][ \t\r\n]*+)(-?[0-9]++)(?=[ \t\r\n]*+:)",
+    re.DOTALL,
+)
 _encoder: Final = msgspec.json.Encoder()
 _decoders: Final[dict[object, msgspec.json.Decoder[Any] | None]] = {}
 _MESSAGE_QUEUE_KEYS: Final = {"topic", "brokerName", "queueId"}
@@ -43,10 +51,10 @@ class JavaBody(msgspec.Struct, frozen=True, kw_only=True):
     """A body that plain JSON cannot hold: it has objects as keys, or members left out when None."""
 
 
-def loads(text: str | bytes, *, size_max: int = TOLERANT_BYTES_MAX) -> Json:
+def loads(text: str | bytes, *, size_max: int = ODD_BYTES_MAX) -> Json:
     """Read any JSON that fastjson would; unquoted keys become text, object keys pairs.
 
-    `size_max` bounds what the tolerant parser will look at; standard JSON may be longer.
+    `size_max` bounds text that is not standard; raise it for files of our own.
     """
     data = text.encode() if isinstance(text, str) else bytes(text)
     try:
@@ -55,13 +63,16 @@ def loads(text: str | bytes, *, size_max: int = TOLERANT_BYTES_MAX) -> Json:
         value = _parse(data, size_max)
     except RecursionError:
         raise ProtocolError(f"JSON nested deeper than {DEPTH_MAX}") from None
+    else:
+        if is_too_deep(data):
+            raise ProtocolError(f"JSON nested deeper than {DEPTH_MAX}")
     if _REFERENCE in data:
         _check_size(data, size_max)
         value = resolve_references(value)
     return value
 
 
-def decode(data: bytes, kind: type[T], *, size_max: int = TOLERANT_BYTES_MAX) -> T:
+def decode(data: bytes, kind: type[T], *, size_max: int = ODD_BYTES_MAX) -> T:
     """Read a typed body or raise ProtocolError naming the member; unknown members are ignored."""
     decoder = _decoder(kind)
     if decoder is not None and _REFERENCE not in data:
@@ -98,10 +109,21 @@ def dumps_pretty(value: Writable) -> bytes:
 
 def _parse(data: bytes, size_max: int) -> Json:
     _check_size(data, size_max)
+    if not is_too_deep(data):
+        try:
+            quoted: Json = msgspec.json.decode(_BARE_KEY.sub(_quoted, data))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            pass  # odder than that
+        else:
+            return quoted
     try:
         return parse(data.decode())
     except UnicodeDecodeError as error:
         raise ProtocolError(f"JSON that is not UTF-8: {error}") from error
+
+
+def _quoted(match: re.Match[bytes]) -> bytes:
+    return match[0] if match[1] is None else b'%b"%b"' % (match[1], match[2])
 
 
 def _check_size(data: bytes, size_max: int) -> None:

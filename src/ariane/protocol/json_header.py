@@ -6,7 +6,6 @@ On the way in numbers and flags are taken too, since C++ sends them.
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
@@ -15,6 +14,7 @@ from msgspec import Meta, field
 from ariane.codes import LANGUAGES
 from ariane.errors import BadHeader
 from ariane.protocol.limits import DEPTH_MAX, EXT_FIELDS_MAX
+from ariane.protocol.nesting import is_too_deep
 
 
 class HeaderFields(NamedTuple):
@@ -71,16 +71,12 @@ class _Written(msgspec.Struct, omit_defaults=True):
 _plain: Final = msgspec.json.Decoder(_Plain)
 _loose: Final = msgspec.json.Decoder(_Loose)
 _encoder: Final = msgspec.json.Encoder()
-# A string without its end takes all the rest with it, so that no input is looked at twice.
-_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
-_AS_BRACES: Final = bytes.maketrans(b"[]", b"{}")
-_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def decode(header: bytes) -> HeaderFields:
     """Read a header; raises BadHeader."""
-    if header.count(b"{") + header.count(b"[") > DEPTH_MAX:
-        _check_depth(header)
+    if is_too_deep(header):
+        raise BadHeader(f"the JSON header is nested deeper than {DEPTH_MAX}, or broken")
     try:
         plain = _plain.decode(header)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -138,12 +134,3 @@ def _text(value: str | int | float | bool) -> str:
 def _check_count(ext: dict[str, str]) -> None:
     if len(ext) > EXT_FIELDS_MAX:
         raise BadHeader(f"{len(ext)} header fields; at most {EXT_FIELDS_MAX} are read")
-
-
-def _check_depth(header: bytes) -> None:
-    """Refuse deep nesting before a recursive parser meets it; brackets in text do not count."""
-    brackets = _STRING.sub(b"", header).translate(_AS_BRACES, _NOT_BRACKETS)
-    for _ in range(DEPTH_MAX):
-        brackets = brackets.replace(b"{}", b"")  # takes away the innermost level
-    if brackets:
-        raise BadHeader(f"the JSON header is nested deeper than {DEPTH_MAX}, or broken")

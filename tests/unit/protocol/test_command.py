@@ -5,7 +5,6 @@ from __future__ import annotations
 import tracemalloc
 
 import pytest
-from tests.golden.frames import GoldenFrame, golden_frames
 
 from ariane.codes import PROTOCOL_VERSION, RequestCode, ResponseCode
 from ariane.errors import BadHeader, FrameError, ProtocolError
@@ -18,6 +17,7 @@ from ariane.protocol.command import (
     request,
 )
 from ariane.protocol.headers.offsets import OffsetReply, QueueHeader
+from tests.golden.frames import GoldenFrame, golden_frames
 
 
 def frame(header: bytes, body: bytes = b"", serializer: int = 0) -> bytes:

@@ -95,3 +95,5 @@ class ConsumerOffsets(msgspec.Struct, frozen=True, kw_only=True):
     data_version: DataVersion = field(name="dataVersion", default_factory=DataVersion)
     group_topics: dict[str, list[str]] = field(name="groupTopicMap", default_factory=dict)
     offsets: dict[str, dict[int, int]] = field(name="offsetTable", default_factory=dict)
+    # How far members have pulled; brokers before 5.5 neither write nor miss it.
+    pull_offsets: dict[str, dict[int, int]] = field(name="pullOffsetTable", default_factory=dict)
