@@ -31,16 +31,16 @@ class Client:
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> None:
-        self._session = Session(
+        self.session = Session(
             addresses_of(name_servers),
             clock=clock or SystemClock(),
             random=random or Random(),
         )
-        self.admin = Admin(self._session)
-        self._producers: dict[str, Producer] = {}
+        self.admin = Admin(self.session)
+        self._producer: Producer | None = None
 
     async def __aenter__(self) -> Self:
-        await self._session.open()
+        await self.session.open()
         return self
 
     async def __aexit__(
@@ -53,19 +53,19 @@ class Client:
 
     async def open(self) -> None:
         """Begin; connects to nobody yet. `async with` does it for you."""
-        await self._session.open()
+        await self.session.open()
 
     async def close(self) -> None:
         """Take leave of the brokers and end everything in the background."""
-        await self._session.close()
+        await self.session.close()
 
     def producer(self, group: str = DEFAULT_GROUP, *, retries: int = 2) -> Producer:
         """A producer of the group."""
-        return Producer(self._session, group, retries=retries)
+        return Producer(self.session, group, retries=retries)
 
     def pull_consumer(self, group: str = TOOLS_GROUP) -> PullConsumer:
         """A reader of queues; without a group one that only looks."""
-        return PullConsumer(self._session, group)
+        return PullConsumer(self.session, group)
 
     async def send(
         self,
@@ -79,6 +79,6 @@ class Client:
     ) -> SendReceipt:
         """Send one message with the default producer."""
         message = Message(topic, body, tags=tags, keys=keys, properties=properties or {})
-        if DEFAULT_GROUP not in self._producers:
-            self._producers[DEFAULT_GROUP] = self.producer()
-        return await self._producers[DEFAULT_GROUP].send(message, timeout_s=timeout_s)
+        if self._producer is None:
+            self._producer = self.producer()
+        return await self._producer.send(message, timeout_s=timeout_s)

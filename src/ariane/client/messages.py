@@ -23,6 +23,7 @@ COMPRESS_FROM_BYTES: Final = 4_096
 COMPRESS_LEVEL: Final = 5
 ZLIB: Final = 0x300 | SystemFlag.COMPRESSED
 
+_SEPARATORS: Final = "\x01\x02"
 # Names with a meaning of their own, and the field that sets them where there is one.
 _OWN_FIELDS: Final = {"KEYS": "keys", "TAGS": "tags", "WAIT": "wait"}
 _RESERVED: Final = frozenset(
@@ -75,8 +76,10 @@ def check(message: Message) -> None:
             " split it, or store it elsewhere and send where"
         )
     for key in message.keys:
-        if not key or any(character.isspace() for character in key):
+        if not key or any(mark.isspace() or mark in _SEPARATORS for mark in key):
             raise InvalidMessage(f"the key {key!r} is empty or holds a blank; keys have no blanks")
+    if any(separator in message.tags for separator in _SEPARATORS):
+        raise InvalidMessage(f"the tags {message.tags!r} hold the separator \\x01 or \\x02")
     for name, value in message.properties.items():
         _check_property(name, value)
 
@@ -108,5 +111,5 @@ def _check_property(name: str, value: str) -> None:
         raise InvalidMessage(f"the property {name} belongs to RocketMQ; choose another name")
     if not name or not value:
         raise InvalidMessage(f"the property {name!r}={value!r} needs a name and a value")
-    if any(separator in name + value for separator in "\x01\x02"):
+    if any(separator in name + value for separator in _SEPARATORS):
         raise InvalidMessage(f"the property {name!r} holds the separator \\x01 or \\x02")

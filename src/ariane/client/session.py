@@ -86,11 +86,14 @@ class Session:
 
     def add_producer(self, group: str) -> None:
         """Be known to brokers as a member of the producer group."""
-        self._producers.add(group)
+        if group not in self._producers:
+            self._producers.add(group)
+            self._send_heartbeats()
 
     def add_consumer(self, consumer: ConsumerData) -> None:
         """Be known to brokers as a member of the consumer group."""
         self._consumers[consumer.group] = consumer
+        self._send_heartbeats()
 
     async def call(
         self,

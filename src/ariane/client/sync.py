@@ -99,11 +99,19 @@ class Client:
 
     def producer(self, group: str = DEFAULT_GROUP, *, retries: int = 2) -> Producer:
         """A producer of the group."""
-        return Producer(self._client.producer(group, retries=retries), self._thread)
+
+        async def make() -> producer.Producer:
+            return self._client.producer(group, retries=retries)
+
+        return Producer(self._thread.run(make()), self._thread)
 
     def pull_consumer(self, group: str = TOOLS_GROUP) -> PullConsumer:
         """A reader of queues; without a group one that only looks."""
-        return PullConsumer(self._client.pull_consumer(group), self._thread)
+
+        async def make() -> pull_consumer.PullConsumer:
+            return self._client.pull_consumer(group)
+
+        return PullConsumer(self._thread.run(make()), self._thread)
 
     def send(
         self,
@@ -228,7 +236,11 @@ class PullConsumer:
 
     def seek(self, queue: MessageQueue, queue_offset: int) -> None:
         """Let the next pull start at this offset."""
-        self._twin.seek(queue, queue_offset)
+
+        async def seek() -> None:
+            self._twin.seek(queue, queue_offset)
+
+        self._thread.run(seek())
 
     def seek_to_time(self, queue: MessageQueue, moment_ms: int) -> int:
         """Let the next pull start at the first message stored at this moment or later."""

@@ -1,0 +1,111 @@
+"""Administration: who is asked, and what becomes of the answers."""
+
+import pytest
+
+from ariane.client import MessageQueue
+from ariane.codes import RequestCode, ResponseCode
+from ariane.errors import ArianeError, ClientError, RequestFailed
+from ariane.protocol import fastjson
+from ariane.protocol.bodies import TopicList, TopicOffset, TopicStats
+from ariane.protocol.command import Command, reply
+from ariane.protocol.message import encode_offset_id
+from tests.unit.client.fake import client_of, record, refusing, running
+
+
+async def test_a_topic_is_created_on_every_master() -> None:
+    async with running("a", "b") as cluster, client_of(cluster) as client:
+        made = await client.admin.create_topic("orders", write_queue_count=3, permission=4)
+        assert made == ["a", "b"]
+        for broker in cluster.brokers.values():
+            (command,) = broker.of(RequestCode.UPDATE_AND_CREATE_TOPIC)
+            assert command.ext["topic"] == "orders"
+            assert command.ext["writeQueueNums"] == command.ext["readQueueNums"] == "3"
+            assert command.ext["perm"] == "4"
+
+
+async def test_a_refusal_of_one_broker_is_told() -> None:
+    async with running("a", "b") as cluster, client_of(cluster) as client:
+        create = RequestCode.UPDATE_AND_CREATE_TOPIC
+        cluster.brokers["b"].answers[create] = refusing(ResponseCode.INVALID_PARAMETER)
+        with pytest.raises(RequestFailed, match=cluster.brokers["b"].address):
+            await client.admin.create_topic("orders")
+        assert cluster.brokers["a"].of(create)
+
+
+async def test_names_that_cannot_be_never_leave() -> None:
+    async with running("a") as cluster, client_of(cluster) as client:
+        with pytest.raises(ClientError, match="may only hold"):
+            await client.admin.create_topic("../x")
+        assert not cluster.name_server.requests
+
+
+async def test_a_cluster_that_is_not_there_is_answered_with_those_that_are() -> None:
+    async with running("a") as cluster, client_of(cluster) as client:
+        with pytest.raises(ClientError, match="there is: c"):
+            await client.admin.create_topic("orders", cluster="d")
+
+
+async def test_a_topic_is_deleted_on_brokers_then_on_name_servers() -> None:
+    async with running("a", "b", orders=1) as cluster, client_of(cluster) as client:
+        await client.admin.delete_topic("orders")
+        for broker in cluster.brokers.values():
+            assert broker.of(RequestCode.DELETE_TOPIC_IN_BROKER)
+        assert cluster.name_server.of(RequestCode.DELETE_TOPIC_IN_NAMESRV)
+
+
+async def test_topics_come_sorted() -> None:
+    async with running("a") as cluster, client_of(cluster) as client:
+        body = fastjson.encode(TopicList(topics=["b", "a"]))
+        code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+        cluster.name_server.answers[code] = lambda command: reply(command, body=body)
+        assert await client.admin.topics() == ["a", "b"]
+
+
+async def test_stats_are_gathered_from_all_brokers() -> None:
+    async with running("a", "b", orders=1) as cluster, client_of(cluster) as client:
+        for name, broker in cluster.brokers.items():
+            queue = MessageQueue(topic="orders", broker_name=name, queue_id=0)
+            offsets = {queue: TopicOffset(min_offset=1, max_offset=4, last_update_ms=9)}
+            body = fastjson.encode(TopicStats(offsets=offsets))
+
+            def answer(command: Command, body: bytes = body) -> Command:
+                return reply(command, body=body)
+
+            broker.answers[RequestCode.GET_TOPIC_STATS_INFO] = answer
+        stats = await client.admin.topic_stats("orders")
+        assert [(entry.queue.broker_name, entry.max_offset) for entry in stats] == [
+            ("a", 4),
+            ("b", 4),
+        ]
+
+
+async def test_a_message_is_fetched_from_the_address_in_its_id() -> None:
+    async with running("a") as cluster, client_of(cluster) as client:
+        broker = cluster.brokers["a"]
+        broker.answers[RequestCode.VIEW_MESSAGE_BY_ID] = lambda command: reply(
+            command, body=record(b"found")
+        )
+        host, port = broker.address.split(":")
+        message = await client.admin.message(encode_offset_id((host, int(port)), 4096))
+        assert message.body == b"found"
+        (command,) = broker.of(RequestCode.VIEW_MESSAGE_BY_ID)
+        assert command.ext["offset"] == "4096"
+
+
+@pytest.mark.parametrize("text", ["", "xyz", "00" * 10])
+async def test_what_is_no_id_is_refused(text: str) -> None:
+    async with running("a") as cluster, client_of(cluster) as client:
+        with pytest.raises(ArianeError, match="offset message id"):
+            await client.admin.message(text)
+
+
+async def test_a_key_is_looked_for_on_every_broker_and_not_finding_is_no_error() -> None:
+    async with running("a", "b", orders=1) as cluster, client_of(cluster) as client:
+        query = RequestCode.QUERY_MESSAGE
+        for broker in cluster.brokers.values():
+            broker.answers[query] = refusing(ResponseCode.QUERY_NOT_FOUND)
+        assert await client.admin.find("orders", "k") == []
+        assert await client.admin.find_by_id("orders", "AB" * 16) == []
+        asked = [command.ext for broker in cluster.brokers.values() for command in broker.of(query)]
+        assert len(asked) == 4
+        assert [ext.get("_UNIQUE_KEY_QUERY") for ext in asked] == [None, "true"] * 2

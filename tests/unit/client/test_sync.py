@@ -1,0 +1,66 @@
+"""The blocking twin: same results, same errors, and no thread left behind."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from ariane.client import Message
+from ariane.client.sync import Client, LoopThread
+from ariane.codes import RequestCode, ResponseCode
+from ariane.errors import ClientError, RouteNotFound
+from tests.unit.client.fake import FakeCluster, pulled, record
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    """A cluster on a loop of its own, since the test's thread blocks."""
+    thread = LoopThread()
+    try:
+
+        async def start() -> FakeCluster:
+            cluster = FakeCluster(["a"])
+            cluster.queue_counts["orders"] = 2
+            await cluster.start()
+            return cluster
+
+        made = thread.run(start())
+        yield made
+        thread.run(made.stop())
+    finally:
+        thread.stop()
+
+
+def test_send_submit_batch_and_read(cluster: FakeCluster) -> None:
+    with Client(cluster.name_server.address) as client:
+        assert client.send("orders", b"x").queue_offset == 7
+        producer = client.producer("p")
+        futures = [producer.submit(Message("orders", b"%d" % number)) for number in range(50)]
+        assert len({future.result(10).message_id for future in futures}) == 50
+        assert producer.send_batch([Message("orders", b"a")] * 3).queue_offset == 7
+        producer.send_one_way(Message("orders", b""))
+        cluster.brokers["a"].answers[RequestCode.PULL_MESSAGE] = pulled(
+            ResponseCode.SUCCESS, body=record(b"one"), next_offset=1
+        )
+        consumer = client.pull_consumer()
+        queue = consumer.queues("orders")[0]
+        consumer.seek(queue, 0)
+        assert [message.body for message in consumer.pull(queue).messages] == [b"one"]
+        assert consumer.position(queue) == 1
+        assert list(client.admin.cluster().brokers) == ["a"]
+
+
+def test_errors_are_raised_in_the_callers_thread(cluster: FakeCluster) -> None:
+    with Client(cluster.name_server.address) as client, pytest.raises(RouteNotFound):
+        client.send("unknown", b"")
+
+
+def test_nothing_is_left_after_close(cluster: FakeCluster) -> None:
+    before = threading.active_count()
+    client = Client(cluster.name_server.address)
+    client.send("orders", b"")
+    client.close()
+    client.close()
+    assert threading.active_count() == before
+    with pytest.raises(ClientError, match="closed"):
+        client.send("orders", b"")
