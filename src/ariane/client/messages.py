@@ -12,6 +12,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from typing import Final
 
+import msgspec
+
 from ariane.codes import SystemFlag
 from ariane.errors import InvalidMessage
 from ariane.protocol.bodies import MessageQueue
@@ -23,7 +25,6 @@ COMPRESS_FROM_BYTES: Final = 4_096
 COMPRESS_LEVEL: Final = 5
 ZLIB: Final = 0x300 | SystemFlag.COMPRESSED
 
-_SEPARATORS: Final = "\x01\x02"
 # Names with a meaning of their own, and the field that sets them where there is one.
 _OWN_FIELDS: Final = {"KEYS": "keys", "TAGS": "tags", "WAIT": "wait"}
 _RESERVED: Final = frozenset(
@@ -55,8 +56,7 @@ class SendStatus(StrEnum):
     SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
 
 
-@dataclass(frozen=True, slots=True)
-class SendReceipt:
+class SendReceipt(msgspec.Struct, frozen=True, kw_only=True):
     """Where a message was stored, and under which names it is found again."""
 
     status: SendStatus
@@ -76,9 +76,9 @@ def check(message: Message) -> None:
             " split it, or store it elsewhere and send where"
         )
     for key in message.keys:
-        if not key or any(mark.isspace() or mark in _SEPARATORS for mark in key):
+        if key.split() != [key] or _holds_separator(key):
             raise InvalidMessage(f"the key {key!r} is empty or holds a blank; keys have no blanks")
-    if any(separator in message.tags for separator in _SEPARATORS):
+    if _holds_separator(message.tags):
         raise InvalidMessage(f"the tags {message.tags!r} hold the separator \\x01 or \\x02")
     for name, value in message.properties.items():
         _check_property(name, value)
@@ -104,6 +104,10 @@ def compressed(body: bytes) -> tuple[bytes, int]:
     return (packed, ZLIB) if len(packed) < len(body) else (body, 0)
 
 
+def _holds_separator(text: str) -> bool:
+    return "\x01" in text or "\x02" in text
+
+
 def _check_property(name: str, value: str) -> None:
     if own := _OWN_FIELDS.get(name):
         raise InvalidMessage(f"set {own}= of the message instead of the property {name}")
@@ -111,5 +115,5 @@ def _check_property(name: str, value: str) -> None:
         raise InvalidMessage(f"the property {name} belongs to RocketMQ; choose another name")
     if not name or not value:
         raise InvalidMessage(f"the property {name!r}={value!r} needs a name and a value")
-    if any(separator in name + value for separator in _SEPARATORS):
+    if _holds_separator(name) or _holds_separator(value):
         raise InvalidMessage(f"the property {name!r} holds the separator \\x01 or \\x02")

@@ -7,9 +7,9 @@ message twice; its `message_id` is the same both times.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from ariane.client.faults import FaultTable, choose_queue
@@ -64,8 +64,7 @@ RETRIED_CODES: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Parcel:
+class _Parcel(msgspec.Struct, frozen=True, kw_only=True):
     """A message, or a batch, ready to travel to whichever queue is chosen."""
 
     topic: str
@@ -273,7 +272,8 @@ class Producer:
 
 def _properties_text(message: Message, unique_key: str) -> str:
     text = encode_properties(dressed_properties(message, unique_key))
-    if len(text) > PROPERTIES_BYTES_MAX or len(text.encode()) > PROPERTIES_BYTES_MAX:
+    # A character takes at most four bytes, so a short text need not be encoded to be measured.
+    if len(text) * 4 > PROPERTIES_BYTES_MAX and len(text.encode()) > PROPERTIES_BYTES_MAX:
         raise InvalidMessage(
             f"properties, tags and keys take {len(text.encode()):,} bytes of at most"
             f" {PROPERTIES_BYTES_MAX:,}; put what is long into the body"
