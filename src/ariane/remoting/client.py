@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 from typing import Final
 
 from ariane.clock import Timers
@@ -63,7 +64,9 @@ async def connect(
     except TimeoutError as error:
         raise ConnectionLost(f"no connection to {host}:{port} within {timeout_s} s") from error
     except OSError as error:
-        raise ConnectionLost(f"cannot connect to {host}:{port}: {error}") from error
+        known = (error.errno or 0) > 0  # not so for a name that cannot be resolved
+        reason = os.strerror(error.errno or 0).lower() if known else error.strerror or str(error)
+        raise ConnectionLost(f"cannot connect to {host}:{port}: {reason}") from error
     return connection
 
 
