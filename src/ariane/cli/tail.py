@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Awaitable
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import typer
@@ -62,21 +62,29 @@ class _Follower:
         self._is_done = asyncio.Event()
 
     async def run(self, namesrv: str) -> None:
-        async with Client(namesrv) as client, asyncio.TaskGroup() as tasks:
-            consumer = client.pull_consumer()
-            followed: set[MessageQueue] = set()
-            readers: list[asyncio.Task[None]] = []
-            while not self._is_done.is_set():
-                for queue in await consumer.queues(self._topic):
-                    if queue in followed:
-                        continue
-                    # Of a queue that appears while we watch, every message is new.
-                    await self._seek(consumer, queue, is_new=bool(readers))
+        async with Client(namesrv) as client:
+            tasks = [asyncio.create_task(self._is_done.wait())]
+            try:
+                await self._watch(client.pull_consumer(), tasks)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _watch(self, consumer: PullConsumer, tasks: list[asyncio.Task[Any]]) -> None:
+        followed: set[MessageQueue] = set()
+        while not self._is_done.is_set():
+            is_new = bool(followed)  # of a queue that appears while we watch, all is new
+            for queue in await consumer.queues(self._topic):
+                if queue not in followed:
+                    await self._seek(consumer, queue, is_new=is_new)
                     followed.add(queue)
-                    readers.append(tasks.create_task(self._follow(consumer, queue)))
-                await _within(self._is_done.wait(), LOOK_FOR_QUEUES_S)
-            for reader in readers:
-                reader.cancel()
+                    tasks.append(asyncio.create_task(self._follow(consumer, queue)))
+            ended, _ = await asyncio.wait(
+                tasks, timeout=LOOK_FOR_QUEUES_S, return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in ended:
+                task.result()  # a reader only ends by a fault
 
     async def _seek(self, consumer: PullConsumer, queue: MessageQueue, *, is_new: bool) -> None:
         if is_new or self._start_ms == 0:
