@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import zlib
 from typing import Final
 
@@ -62,12 +61,12 @@ def _inflate_zstd(data: bytes, size_max: int) -> bytes:
             "a body is compressed with Zstandard; install zstandard to read it"
         ) from error
     try:
-        stream = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data))
-        inflated = stream.read(size_max + 1)
+        frame = zstandard.get_frame_parameters(data)
+        if frame.content_size != zstandard.CONTENTSIZE_UNKNOWN:
+            _check(frame.content_size, size_max)
+        return zstandard.ZstdDecompressor().decompress(data, max_output_size=size_max)
     except zstandard.ZstdError as error:
         raise ProtocolError(f"a Zstandard frame cannot be inflated: {error}") from error
-    _check(len(inflated), size_max)
-    return inflated
 
 
 def _check(size: int, size_max: int) -> None:
