@@ -8,6 +8,7 @@ ArianeError
 │   ├── CorruptRecord
 │   ├── CorruptFile
 │   ├── DiskFull
+│   ├── MessageTooLarge
 │   ├── StoreLocked
 │   ├── StoreReadOnly
 │   └── UnsupportedStore
@@ -58,6 +59,10 @@ class CorruptFile(StoreError):
 
 class DiskFull(StoreError):
     """No room on the disk; writes are refused until there is."""
+
+
+class MessageTooLarge(StoreError):
+    """A message that no segment, or no setting, has room for."""
 
 
 class StoreLocked(StoreError):

@@ -6,7 +6,7 @@ synced: bytes by `MappedFile.sync`, names (create, rename, remove) by `sync_dire
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 
@@ -114,8 +114,10 @@ class Disk(Protocol):
         """Return once the names in a directory are on the platter."""
         ...
 
-    def sync_many(self, ranges: Sequence[tuple[MappedFile, int, int]]) -> None:
-        """Sync (file, first, end) ranges of many files; those removed meanwhile are skipped."""
+    def sync_many(
+        self, ranges: Sequence[tuple[MappedFile, int, int]], directories: Collection[str]
+    ) -> None:
+        """Sync (file, first, end) ranges and directories; those removed meanwhile are skipped."""
         ...
 
     def modified_s(self, path: str) -> float:

@@ -15,7 +15,7 @@ import os
 import shutil
 import struct
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -145,9 +145,10 @@ class RealDisk:
         """Map a file; `create` makes it (zeros), `private` keeps writes out of the file."""
         full_path = self._prefix + path
         access = os.O_RDONLY if private else os.O_RDWR
-        descriptor = os.open(
-            full_path, access | os.O_CLOEXEC | (os.O_CREAT if create else 0), FILE_MODE
-        )
+        with _full_disk("no room for a new file", path):
+            descriptor = os.open(
+                full_path, access | os.O_CLOEXEC | (os.O_CREAT if create else 0), FILE_MODE
+            )
         try:
             if create:
                 os.ftruncate(descriptor, size)
@@ -211,8 +212,8 @@ class RealDisk:
         """Make a directory and the ones above it; it may be there already."""
         missing = self.root / path
         if not missing.is_dir():
-            self.root.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
-            missing.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+            with _full_disk("no room for a new directory", path):
+                missing.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
 
     def sync_directory(self, path: str) -> None:
         """Return once the names in a directory are on the platter."""
@@ -222,12 +223,17 @@ class RealDisk:
         finally:
             os.close(descriptor)
 
-    def sync_many(self, ranges: Sequence[tuple[MappedFile, int, int]]) -> None:
-        """Sync ranges of many files; past a few it is cheaper to sync the whole file system."""
-        if len(ranges) <= SYNC_ONE_BY_ONE_MAX:
+    def sync_many(
+        self, ranges: Sequence[tuple[MappedFile, int, int]], directories: Collection[str]
+    ) -> None:
+        """Sync ranges and directories; past a few the whole file system is cheaper."""
+        if len(ranges) + len(directories) <= SYNC_ONE_BY_ONE_MAX:
             for file, first, end in ranges:
                 with suppress(FileNotFoundError):  # removed meanwhile: nothing left to keep
                     file.sync(first, end)
+            for directory in directories:
+                with suppress(FileNotFoundError):
+                    self.sync_directory(directory)
             return
         descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

@@ -9,7 +9,7 @@ them. `crash_image` makes the disk a restart would find.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -332,11 +332,16 @@ class SimulatedDisk:
         self._pending = [change for change in self._pending if change.directory != path]
         self.done("sync_directory", path)
 
-    def sync_many(self, ranges: Sequence[tuple[MappedFile, int, int]]) -> None:
-        """Sync ranges of many files, one after the other; those removed meanwhile are skipped."""
+    def sync_many(
+        self, ranges: Sequence[tuple[MappedFile, int, int]], directories: Collection[str]
+    ) -> None:
+        """Sync ranges and directories one by one; those removed meanwhile are skipped."""
         for file, first, end in ranges:
             if file.path in self._files:
                 file.sync(first, end)
+        for directory in directories:
+            if directory in self._directories:
+                self.sync_directory(directory)
 
     def modified_s(self, path: str) -> float:
         """When a file was last written, in seconds since the epoch."""

@@ -125,6 +125,6 @@ def scan(
     check_crc: bool,
     queue_of: Callable[[bytes, int], Queue],
     make_room: Callable[[Queue, int], None],
-    index_of: Callable[[int, int], Index | None],
+    index_of: Callable[[int], Index | None],
     index_from: int,
 ) -> tuple[int, int, int]: ...

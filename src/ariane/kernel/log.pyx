@@ -544,7 +544,7 @@ def scan(Log log not None, int64_t first, *, bint check_crc, queue_of, make_room
 
     `queue_of(topic, queue_id)` gives the Queue for a record seen there for the first time;
     `make_room(queue, queue_offset)` is called when the queue has no room for that entry;
-    `index_of(store_ms, log_offset)` gives an Index with room, or None for no index. Records below
+    `index_of(key_count)` gives an Index with room for so many, or None for no index. Records below
     `index_from` are indexed already. Returns (end, last store time, records). Sets neither `log.end`
     nor `log.visible`.
     """
@@ -584,7 +584,7 @@ def scan(Log log not None, int64_t first, *, bint check_crc, queue_of, make_room
             draft.unique_key = found.unique_key
             if key_count(&draft):
                 if index is None or index.room() < key_count(&draft):
-                    index = index_of(store_ms, at)
+                    index = index_of(key_count(&draft))
                 if index is not None:
                     put_keys(index, queue, &draft, at, store_ms)
         last_ms = max(last_ms, store_ms)

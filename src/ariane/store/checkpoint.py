@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from ariane.disk import Disk, MappedFile
@@ -22,7 +22,7 @@ from ariane.disk import Disk, MappedFile
 PATH: Final = "checkpoint"
 FILE_BYTES: Final = 4096
 TIMES: Final = struct.Struct(">qqqqq")
-CLAIM: Final = struct.Struct(">4sI qqqq qqq qqq")
+CLAIM: Final = struct.Struct(">4sI qqqqqq qqq")
 CLAIM_CRC: Final = struct.Struct(">I")
 CLAIM_PLACES: Final = (1024, 2048)
 CLAIM_MAGIC: Final = b"ARCL"
@@ -34,7 +34,6 @@ class Claim:
     """What was synced: everything the log holds below `log_offset`, and its entries."""
 
     log_offset: int
-    store_ms: int  # of the last record below it
     queue_count: int
     queue_entries: int  # the sum of all queues' ends
     index_name: int  # the newest index file, 0 for none
@@ -51,7 +50,7 @@ class Checkpoint:
     index_ms: int = 0  # end of the last full and synced index file
     master_flushed_offset: int = 0
     confirm_offset: int = 0
-    claim: Claim | None = field(default=None)
+    claim: Claim | None = None
 
     @property
     def recover_from_ms(self) -> int:
@@ -113,7 +112,8 @@ def decode(data: bytes) -> Checkpoint:
     """Read the file's bytes."""
     claims = [claim for place in CLAIM_PLACES if (claim := _decode_claim(data, place)) is not None]
     newest = max(claims, key=lambda claim: claim.sequence, default=None)
-    return Checkpoint(*TIMES.unpack_from(data), claim=newest)
+    log_ms, queues_ms, index_ms, master_flushed_offset, confirm_offset = TIMES.unpack_from(data)
+    return Checkpoint(log_ms, queues_ms, index_ms, master_flushed_offset, confirm_offset, newest)
 
 
 def _encode_claim(claim: Claim, sequence: int, times: bytes) -> bytes:
@@ -122,7 +122,6 @@ def _encode_claim(claim: Claim, sequence: int, times: bytes) -> bytes:
         CLAIM_VERSION,
         sequence,
         claim.log_offset,
-        claim.store_ms,
         claim.queue_count,
         claim.queue_entries,
         claim.index_name,
@@ -138,9 +137,10 @@ def _decode_claim(data: bytes, place: int) -> Claim | None:
     (crc,) = CLAIM_CRC.unpack_from(data, place + CLAIM.size)
     if magic != CLAIM_MAGIC or version != CLAIM_VERSION or crc != zlib.crc32(head):
         return None
-    if tuple(numbers[6:9]) != struct.unpack_from(">qqq", data):
+    if tuple(numbers[5:8]) != struct.unpack_from(">qqq", data):
         return None
-    return Claim(*numbers[:6], sequence=sequence)
+    log_offset, queue_count, queue_entries, index_name, index_next = numbers[:5]
+    return Claim(log_offset, queue_count, queue_entries, index_name, index_next, sequence)
 
 
 def _sequence(buffer: memoryview, place: int) -> int:

@@ -1,0 +1,154 @@
+"""Placing messages: the kernel writes, and whatever room it misses is made here.
+
+Room is always made before anything of a message, or of a batch, is written: an append that raises
+has left the store as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ariane.clock import Clock
+from ariane.disk import MappedFile
+from ariane.errors import MessageTooLarge
+from ariane.kernel.log import INDEX_ROOM_NEEDED, QUEUE_ROOM_NEEDED, SEGMENT_NEEDED, Log, Queue
+from ariane.store.hosts import host_bytes_of, message_id_of
+from ariane.store.indexes import Indexes
+from ariane.store.messages import BatchEntry, NewBatch, NewMessage, Placed, PlacedBatch
+from ariane.store.queues import Queues
+from ariane.store.segments import Segments
+
+FIXED_BYTES: Final = 75  # of a record, beside hosts, body, topic and properties
+BLANK_BYTES: Final = 8  # kept free at the end of a segment
+SHORT_TOPIC_BYTES_MAX: Final = 127  # a longer one has a longer length
+
+
+class Appender:
+    """Writes messages to the end of the log."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        host_bytes: bytes,
+        log: Log,
+        segments: Segments,
+        queues: Queues,
+        indexes: Indexes | None,
+        next_segment: Callable[[], MappedFile | None],
+        on_rolled: Callable[[MappedFile], None],
+    ) -> None:
+        self._clock = clock
+        self._host_bytes = host_bytes
+        self._log = log
+        self._segments = segments
+        self._queues = queues
+        self._indexes = indexes
+        self._next_segment = next_segment
+        self._on_rolled = on_rolled
+
+    def append(self, message: NewMessage) -> Placed:
+        """Place one message; raises DiskFull or MessageTooLarge."""
+        queue = self._queues.obtain(message.topic, message.queue_id)
+        entry = BatchEntry(message.flag, message.body, message.properties)
+        born_host = host_bytes_of(message.born_host)
+        size = self._check_sizes(queue, [entry], born_host)
+        log_offset = self._place(queue, entry, message, born_host)
+        return Placed(
+            log_offset,
+            size,
+            queue.end - 1,
+            self._log.end,
+            self._log.last_store_ms,
+            message_id_of(self._host_bytes, log_offset),
+        )
+
+    def append_batch(self, batch: NewBatch) -> PlacedBatch:
+        """Place messages together in one segment, or none of them; raises as `append` does."""
+        queue = self._queues.obtain(batch.topic, batch.queue_id)
+        born_host = host_bytes_of(batch.born_host)
+        total = self._check_sizes(queue, batch.entries, born_host)
+        if self._log.free_bytes < total + BLANK_BYTES:
+            self._roll()
+        self._queues.make_room(queue, len(batch.entries))
+        if self._indexes is not None:
+            keys = sum(_keys_at_most(entry) for entry in batch.entries)
+            self._indexes.make_room(min(keys, self._indexes.keys_max))
+        first = queue.end
+        log_offsets = [self._place(queue, entry, batch, born_host) for entry in batch.entries]
+        return PlacedBatch(
+            log_offsets[0],
+            total,
+            first,
+            self._log.end,
+            self._log.last_store_ms,
+            [message_id_of(self._host_bytes, log_offset) for log_offset in log_offsets],
+        )
+
+    def _place(
+        self, queue: Queue, entry: BatchEntry, source: NewMessage | NewBatch, born_host: bytes
+    ) -> int:
+        prepared_offset = source.prepared_offset if isinstance(source, NewMessage) else 0
+        index = self._indexes.current if self._indexes is not None else None
+        now_ms = self._clock.wall_ms()
+        is_index_asked = False
+        while True:
+            log_offset = self._log.append(
+                queue,
+                index,
+                entry.body,
+                entry.properties,
+                flag=entry.flag,
+                system_flag=source.system_flag,
+                born_ms=source.born_at_ms,
+                born_host=born_host,
+                reconsume_times=source.reconsume_times,
+                prepared_offset=prepared_offset,
+                now_ms=now_ms,
+            )
+            if log_offset >= 0:
+                return log_offset
+            if log_offset == SEGMENT_NEEDED:
+                self._roll()
+            elif log_offset == QUEUE_ROOM_NEEDED:
+                self._queues.make_room(queue)
+            elif log_offset == INDEX_ROOM_NEEDED and self._indexes is not None:
+                keys = min(_keys_at_most(entry), self._indexes.keys_max)
+                # More keys than a whole file can hold go without the index.
+                index = None if is_index_asked else self._indexes.make_room(keys)
+                is_index_asked = True
+            else:
+                raise MessageTooLarge(
+                    f"a message of {len(entry.body)} bytes with {len(entry.properties)} bytes of"
+                    " properties does not fit into a record"
+                )
+
+    def _check_sizes(self, queue: Queue, entries: Sequence[BatchEntry], born_host: bytes) -> int:
+        """The bytes of the records to be; MessageTooLarge if no segment could hold them."""
+        fixed = FIXED_BYTES + len(born_host) + len(self._host_bytes) + len(queue.topic)
+        fixed += len(queue.topic) > SHORT_TOPIC_BYTES_MAX
+        sizes = [fixed + len(entry.body) + len(entry.properties) for entry in entries]
+        if max(sizes) > self._log.record_bytes_max:
+            raise MessageTooLarge(
+                f"a message of {max(sizes)} bytes with its header; {self._log.record_bytes_max} are"
+                " allowed (maxMessageSize, mappedFileSizeCommitLog)"
+            )
+        if sum(sizes) + BLANK_BYTES > self._log.file_bytes:
+            raise MessageTooLarge(
+                f"a batch of {sum(sizes)} bytes does not fit into a segment of"
+                f" {self._log.file_bytes} (mappedFileSizeCommitLog); send it in parts"
+            )
+        return sum(sizes)
+
+    def _roll(self) -> None:
+        """Go on in a new segment; or DiskFull, with the old one as it was."""
+        file = self._next_segment() or self._segments.create(self._log.end_position)
+        self._log.seal()
+        self._segments.append(file)
+        self._on_rolled(file)
+
+
+def _keys_at_most(entry: BatchEntry) -> int:
+    """A bound for the index entries a message makes: its keys are separated by spaces."""
+    return entry.properties.count(b" ") + 2

@@ -1,0 +1,220 @@
+"""The index files: which message has which key, a file for every so many keys.
+
+The newest file is written, the others are complete. Slots get their blocks when a file is made,
+entries a chunk at a time ahead of the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from datetime import datetime
+from typing import Final
+
+from ariane.clock import Clock
+from ariane.disk import Disk, MappedFile
+from ariane.errors import StoreError
+from ariane.kernel.log import Index, index_file_bytes
+
+logger: Final = logging.getLogger("ariane.store")
+
+DIRECTORY: Final = "index"
+HEADER_BYTES: Final = 40
+SLOT_BYTES: Final = 4
+ENTRY_BYTES: Final = 20
+CHUNK_BYTES: Final = 1 << 20
+NAME_DIGITS: Final = 17
+END_MS_AT: Final = 8
+
+
+class IndexFile:
+    """One mapped index file."""
+
+    __slots__ = ("file", "index", "is_changed", "name", "synced_next")
+
+    def __init__(self, name: int, file: MappedFile, index: Index) -> None:
+        self.name = name
+        self.file = file
+        self.index = index
+        self.synced_next = index.next  # entries below are on the platter
+        self.is_changed = False  # slots or entries were rewritten
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no key was ever put in."""
+        return self.index.next <= 1
+
+    def clear_tail(self) -> None:
+        """Make zeros of whatever follows the last entry."""
+        first = self._entry_position(self.index.next)
+        self.file.zero(first, self.file.size)
+        self.index.reserved_end = self.index.next
+        self.is_changed = True
+
+    def set_end_ms(self, store_ms: int) -> None:
+        """Put the exact time of the last entry into the header, where a rebuild knows seconds."""
+        struct.pack_into(">q", self.file.buffer, END_MS_AT, store_ms)
+
+    def reserve_slots(self) -> None:
+        """Give header and slots their blocks; or DiskFull."""
+        self.file.reserve(0, self._entry_position(1))
+
+    def reserve(self, count: int) -> None:
+        """Give the next `count` entries their blocks; or DiskFull."""
+        index = self.index
+        while index.reserved_end < min(index.next + count, index.entry_count):
+            first = self._entry_position(index.reserved_end)
+            end = min(first - first % CHUNK_BYTES + CHUNK_BYTES, self.file.size)
+            self.file.reserve(first, end)
+            entries = (end - self._entry_position(0)) // ENTRY_BYTES
+            index.reserved_end = min(entries, index.entry_count)
+
+    def release(self) -> None:
+        """Let go of the map."""
+        self.index.release()
+        self.file.close()
+
+    def _entry_position(self, entry: int) -> int:
+        return HEADER_BYTES + self.index.slot_count * SLOT_BYTES + entry * ENTRY_BYTES
+
+
+class Indexes:
+    """The index files, oldest first."""
+
+    def __init__(self, disk: Disk, clock: Clock, *, slot_count: int, entry_count: int) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._slot_count = slot_count
+        self._entry_count = entry_count
+        self._renamed = False
+        self.files: list[IndexFile] = []
+
+    @property
+    def keys_max(self) -> int:
+        """How many keys a file can hold."""
+        return self._entry_count - 1
+
+    @property
+    def current(self) -> Index | None:
+        """The file that takes new keys."""
+        return self.files[-1].index if self.files else None
+
+    def load(self) -> None:
+        """Map what the directory holds."""
+        if not self._disk.exists(DIRECTORY):
+            self._disk.make_directory(DIRECTORY)
+            self._disk.sync_directory("")
+        expected = index_file_bytes(self._slot_count, self._entry_count)
+        for name, size in self._disk.names(DIRECTORY):
+            path = f"{DIRECTORY}/{name}"
+            if not (name.isascii() and name.isdigit() and len(name) == NAME_DIGITS):
+                raise StoreError(
+                    f"{path} does not belong there: index files are named by {NAME_DIGITS} digits;"
+                    " move it elsewhere"
+                )
+            if size == 0:
+                logger.warning("unfinished file removed path=%s", path)
+                self._disk.remove(path)
+                continue
+            if size != expected:
+                raise StoreError(
+                    f"{path} has {size} bytes and must have {expected}: start with the"
+                    " maxHashSlotNum and maxIndexNum the store was made with, or move the file"
+                    " elsewhere and its keys will be read from the log again"
+                )
+            self._take(int(name), self._disk.mapped(path, size))
+
+    def make_room(self, count: int) -> Index | None:
+        """An index with room for `count` more keys, made now if need be; or DiskFull.
+
+        None when no file could ever hold so many.
+        """
+        if count > self.keys_max:
+            return None
+        if not self.files or self.files[-1].index.next + count > self._entry_count:
+            self._create()
+        newest = self.files[-1]
+        newest.reserve(count)
+        return newest.index
+
+    def query(
+        self, topic: bytes, key: bytes, *, begin_ms: int, end_ms: int, count_max: int
+    ) -> list[int]:
+        """Log offsets of messages whose key has this hash, newest first."""
+        found: list[int] = []
+        for file in reversed(self.files):
+            index = file.index
+            if file.is_empty or index.begin_ms > end_ms or index.end_ms + 999 < begin_ms:
+                continue
+            found += index.query(topic, key, begin_ms, end_ms, count_max - len(found))
+            if len(found) >= count_max:
+                break
+        return found
+
+    def trim(self, log_offset: int) -> list[str]:
+        """Let go of files that only point below `log_offset`; returns them for removal."""
+        removable = []
+        while len(self.files) > 1 and self.files[0].index.end_offset < log_offset:
+            file = self.files.pop(0)
+            file.release()
+            removable.append(file.file.path)
+        return removable
+
+    def drop_last(self) -> None:
+        """Remove the newest file."""
+        file = self.files.pop()
+        path = file.file.path
+        file.release()
+        self._disk.remove(path)
+        self._renamed = True
+
+    def unsynced(self) -> tuple[list[tuple[MappedFile, int, int]], set[str]]:
+        """What must be synced to cover every key so far."""
+        files = [
+            file for file in self.files if file.is_changed or file.synced_next != file.index.next
+        ]
+        for file in files:
+            file.is_changed, file.synced_next = False, file.index.next
+        directories = {DIRECTORY} if self._renamed else set()
+        self._renamed = False
+        return [(file.file, 0, file.file.size) for file in files], directories
+
+    def close(self) -> None:
+        """Let go of every map."""
+        while self.files:
+            self.files.pop().release()
+
+    def _create(self) -> None:
+        path_number = self._next_name()
+        path = f"{DIRECTORY}/{path_number:0{NAME_DIGITS}d}"
+        size = index_file_bytes(self._slot_count, self._entry_count)
+        mapped = self._disk.mapped(path, size, create=True)
+        before = self.files[-1] if self.files else None
+        file = IndexFile(path_number, mapped, self._index(mapped))
+        try:
+            file.reserve_slots()
+        except BaseException:
+            file.release()
+            self._disk.remove(path)
+            raise
+        if before is not None:
+            file.index.preset(before.index.end_ms, before.index.end_offset)
+            before.index.reserved_end = before.index.next  # whoever still holds it finds no room
+        file.is_changed = True
+        self.files.append(file)
+        self._renamed = True
+        logger.info("index file made path=%s", path)
+
+    def _next_name(self) -> int:
+        moment = datetime.fromtimestamp(self._clock.wall_ms() / 1000)  # local, as Apache names them
+        name = int(f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}")
+        return max(name, self.files[-1].name + 1) if self.files else name
+
+    def _take(self, name: int, mapped: MappedFile) -> None:
+        file = IndexFile(name, mapped, self._index(mapped))
+        self.files.append(file)
+
+    def _index(self, mapped: MappedFile) -> Index:
+        index = Index(mapped.buffer, self._slot_count, self._entry_count)
+        index.reserved_end = index.next
+        return index

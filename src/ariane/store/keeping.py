@@ -1,0 +1,189 @@
+"""Looking after the files: checkpoints, and removing what is old or in the way.
+
+A checkpoint is a snapshot taken on the loop (where log, queues and index end), then a sync of all
+three, then the checkpoint file itself: what it says is never ahead of what is on the platter.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from ariane.clock import Clock
+from ariane.config import StoreConfig
+from ariane.disk import Disk, MappedFile
+from ariane.kernel.log import Log
+from ariane.store.background import Lane
+from ariane.store.checkpoint import Checkpoint, CheckpointFile, Claim
+from ariane.store.flush import Flusher
+from ariane.store.indexes import Indexes
+from ariane.store.queues import QueueFiles, Queues
+from ariane.store.retention import Situation, removable_count
+from ariane.store.segments import DIRECTORY, Segments
+
+logger: Final = logging.getLogger("ariane.store")
+
+
+class _Snapshot(NamedTuple):
+    checkpoint: Checkpoint
+    log_offset: int
+    ranges: list[tuple[MappedFile, int, int]]
+    directories: set[str]
+    queue_ends: list[tuple[QueueFiles, int]]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.ranges and not self.directories
+
+
+class Keeper:
+    """Takes checkpoints and carries out retention."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        disk: Disk,
+        clock: Clock,
+        lane: Lane,
+        *,
+        log: Log,
+        segments: Segments,
+        queues: Queues,
+        indexes: Indexes,
+        flusher: Flusher,
+        file: CheckpointFile,
+        checkpoint: Checkpoint,
+        on_failed: Callable[[str], None],
+    ) -> None:
+        self._config = config
+        self._disk = disk
+        self._clock = clock
+        self._lane = lane
+        self._log = log
+        self._segments = segments
+        self._queues = queues
+        self._indexes = indexes
+        self._flusher = flusher
+        self._file = file
+        self._on_failed = on_failed
+        self._saved = checkpoint
+        self._waiting: _Snapshot | None = None  # for the log to be flushed
+        self._is_saving = False
+
+    @property
+    def claimed(self) -> int:
+        """The log offset the newest checkpoint covers."""
+        return self._saved.claim.log_offset if self._saved.claim else 0
+
+    def checkpoint(self, end: int) -> None:
+        """Begin a checkpoint that covers the log up to `end`, unless there is nothing new."""
+        if self._waiting is not None or self._is_saving or self._flusher.has_failed:
+            return
+        snapshot = self._snapshot(end)
+        if snapshot.is_empty and snapshot.log_offset == self.claimed:
+            return
+        self._waiting = snapshot
+        self._flusher.flush(end)
+        self.flushed()
+
+    def flushed(self) -> None:
+        """The log has been flushed further: a checkpoint may have waited for it."""
+        snapshot = self._waiting
+        if snapshot is None:
+            return
+        if self._flusher.flushed < snapshot.log_offset:
+            self._flusher.flush(snapshot.log_offset)
+            return
+        self._waiting, self._is_saving = None, True
+        self._lane.run(
+            lambda: self._save(snapshot), lambda future: self._saved_it(snapshot, future)
+        )
+
+    def before_deleting_queues(self) -> None:
+        """Let the checkpoint claim no queue entries, since some are about to go; blocks."""
+        self._lane.wait()
+        if self._saved.claim is not None:
+            claim = replace(self._saved.claim, queue_count=0, queue_entries=0)
+            self._file.save(replace(self._saved, claim=claim))
+
+    def clean(self, used_ratio: float) -> int:
+        """Remove the segments that may go, and what pointed into them; how many there were."""
+        covered = min(self._flusher.flushed, self.claimed)
+        size = self._log.file_bytes
+        first = self._log.first_position
+        files = [
+            file
+            for i, file in enumerate(self._segments.files[:-1])
+            if first + (i + 1) * size <= covered
+        ]
+        count = removable_count(
+            self._config,
+            Situation(
+                self._clock.wall_ms() / 1000,
+                used_ratio,
+                [self._disk.modified_s(file.path) for file in files],
+            ),
+        )
+        if count:
+            paths = [self._segments.drop_first() for _ in range(count)]
+            paths += self._queues.trim() + self._indexes.trim(self._log.first_position)
+            logger.info("old segments removed count=%d first=%d", count, self._log.first_position)
+            self.remove(paths)
+        return count
+
+    def remove(self, paths: list[str]) -> None:
+        """Remove files off the loop, in this order."""
+        self._lane.run(lambda: self._remove(paths), _log_failure)
+
+    def _snapshot(self, end: int) -> _Snapshot:
+        ranges, directories, queue_ends = self._queues.unsynced()
+        index_ranges, index_directories = self._indexes.unsynced()
+        files = self._indexes.files
+        newest = files[-1] if files else None
+        log_ms = self._log.last_store_ms
+        queue_count, queue_entries = self._queues.counts()
+        checkpoint = replace(
+            self._saved,
+            log_ms=log_ms,
+            # Apache's broker drops the unfinished index file after a kill and reads its keys from
+            # the log again, from this time on: so it must not be later than that file's first key.
+            queues_ms=min(log_ms, newest.index.begin_ms)
+            if newest and not newest.is_empty
+            else log_ms,
+            index_ms=files[-2].index.end_ms if len(files) > 1 else self._saved.index_ms,
+            claim=Claim(
+                log_offset=end,
+                queue_count=queue_count,
+                queue_entries=queue_entries,
+                index_name=newest.name if newest else 0,
+                index_next=newest.index.next if newest else 0,
+            ),
+        )
+        return _Snapshot(
+            checkpoint, end, ranges + index_ranges, directories | index_directories, queue_ends
+        )
+
+    def _save(self, snapshot: _Snapshot) -> None:
+        self._disk.sync_many(snapshot.ranges, snapshot.directories)
+        self._file.save(snapshot.checkpoint)
+
+    def _saved_it(self, snapshot: _Snapshot, future: Future[None]) -> None:
+        self._is_saving = False
+        if error := future.exception():
+            self._on_failed(f"taking a checkpoint failed: {error}")
+            return
+        self._queues.synced(snapshot.queue_ends)
+        self._saved = snapshot.checkpoint
+
+    def _remove(self, paths: list[str]) -> None:
+        for path in paths:
+            self._disk.remove(path)
+        self._disk.sync_directory(DIRECTORY)
+
+
+def _log_failure(future: Future[None]) -> None:
+    if error := future.exception():
+        logger.warning("old files not removed, will be at the next start reason=%s", error)

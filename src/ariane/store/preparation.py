@@ -1,0 +1,93 @@
+"""Ahead of the writer: the next segment is made, and the pages it will write are brought in.
+
+A page fault on the loop costs more than a whole message, and making a segment many times that; both
+are done on a lane before they are needed. Only what is about to be written is brought in, because
+every such page is dirty and will be written to the disk, used or not.
+"""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import Future
+from typing import Final
+
+from ariane.clock import Clock
+from ariane.disk import MappedFile
+from ariane.kernel.log import Log
+from ariane.store.background import Lane
+from ariane.store.segments import Segments
+
+logger: Final = logging.getLogger("ariane.store")
+
+BUSY_AHEAD_BYTES: Final = 64 << 20
+IDLE_AHEAD_BYTES: Final = 4 << 20
+STEP_BYTES: Final = 4 << 20  # no call keeps the address space busy for longer
+RETRY_S: Final = 1.0
+
+
+class Preparation:
+    """Keeps a segment and some pages ready."""
+
+    def __init__(self, log: Log, segments: Segments, clock: Clock, lane: Lane) -> None:
+        self._log = log
+        self._segments = segments
+        self._clock = clock
+        self._lane = lane
+        self._populated = log.end
+        self._last_end = log.end
+        self._is_creating = False
+        self._is_populating = False
+        self._retry_at_s = 0.0
+
+    def look(self, *, is_mapped: bool = True) -> None:
+        """Start whatever should be ready by now and is not; pages only if they are written to."""
+        if self._segments.next is None and self._log.free_bytes < self._log.file_bytes // 4:
+            self._create()
+        if not is_mapped:
+            return
+        ahead = BUSY_AHEAD_BYTES if self._log.end > self._last_end else IDLE_AHEAD_BYTES
+        self._last_end = self._log.end
+        self._populate(self._log.end + ahead)
+
+    def next_segment(self) -> MappedFile | None:
+        """The segment made ahead; waits for one that is being made; None if there is none."""
+        if self._is_creating:
+            self._lane.wait()
+        return self._segments.next
+
+    def _create(self) -> None:
+        if self._is_creating or self._clock.monotonic_s() < self._retry_at_s:
+            return
+        self._is_creating = True
+        position = self._log.end_position
+        self._lane.run(lambda: self._segments.create(position), self._created)
+
+    def _created(self, future: Future[MappedFile]) -> None:
+        self._is_creating = False
+        if error := future.exception():
+            # The append that needs it will try again and tell its sender.
+            self._retry_at_s = self._clock.monotonic_s() + RETRY_S
+            logger.warning("segment not made ahead reason=%s", error)
+        else:
+            self._segments.next = future.result()
+
+    def _populate(self, end: int) -> None:
+        first = max(self._populated, self._log.end)
+        if self._is_populating or end - first < min(STEP_BYTES, self._log.file_bytes):
+            return
+        ranges = self._segments.ranges(first, end)
+        if not ranges:
+            return
+        self._is_populating = True
+        end = min(end, self._log.end_position)
+        self._lane.run(lambda: _populate(ranges), lambda future: self._did_populate(end))
+
+    def _did_populate(self, end: int) -> None:
+        self._is_populating = False
+        self._populated = end
+
+
+def _populate(ranges: list[tuple[MappedFile, int, int]]) -> None:
+    for file, first, end in ranges:
+        for start in range(first, end, STEP_BYTES):
+            file.populate(start, min(start + STEP_BYTES, end))

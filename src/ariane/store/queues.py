@@ -1,0 +1,291 @@
+"""The consume queues' files: one directory per topic and queue, files of fixed length, mapped.
+
+Files are made when their first entry is, full length but sparse; blocks are reserved a chunk ahead
+of the entry to be written, so an entry never meets a full disk. An idle queue keeps its last file:
+the queue's numbering lives in its name.
+
+Invariant: `Queue` and `QueueFiles.files` hold the same maps in the same order.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+from ariane.disk import Disk, MappedFile
+from ariane.errors import StoreError, UnsupportedStore
+from ariane.kernel.log import Log, Queue
+from ariane.store.segments import file_name, positions_in
+from ariane.topics import SCHEDULE_TOPIC, topic_fault
+
+logger: Final = logging.getLogger("ariane.store")
+
+DIRECTORY: Final = "consumequeue"
+ENTRY_BYTES: Final = 20
+PADDING_BYTES: Final = 0x7FFFFFFF  # the record size of an entry that was never used
+FIRST_CHUNK_BYTES: Final = 4096
+CHUNK_BYTES: Final = 64 * 1024
+
+Range = tuple[MappedFile, int, int]
+
+
+class QueueFiles:
+    """The files of one queue and how much of them has been synced."""
+
+    __slots__ = ("directory", "files", "synced_end", "tail_changed")
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self.files: list[MappedFile] = []
+        self.synced_end = 0  # entries below are on the platter
+        self.tail_changed = False  # so must be what follows the last entry
+
+
+class Queues:
+    """Every consume queue by topic and number."""
+
+    def __init__(self, disk: Disk, log: Log, file_bytes: int) -> None:
+        self._disk = disk
+        self._log = log
+        self._file_bytes = file_bytes
+        self._queues: dict[tuple[str, int], Queue] = {}
+        self._files: dict[Queue, QueueFiles] = {}
+        self._renamed: set[str] = set()  # directories whose names have changed since the last sync
+
+    def __iter__(self) -> Iterator[tuple[tuple[str, int], Queue]]:
+        return iter(self._queues.items())
+
+    def load(self) -> None:
+        """Map what the directories hold; ends are found by recovery."""
+        if not self._disk.exists(DIRECTORY):
+            self._disk.make_directory(DIRECTORY)
+            self._disk.sync_directory("")
+        if strays := [name for name, _ in self._disk.names(DIRECTORY)]:
+            if "CURRENT" in strays:
+                raise UnsupportedStore(
+                    f"{DIRECTORY} is a RocksDB directory (storeType=defaultRocksDB);"
+                    " only storeType=default can be read"
+                )
+            raise StoreError(f"{DIRECTORY}/{strays[0]} does not belong there; move it elsewhere")
+        for topic in self._disk.directories(DIRECTORY):
+            for number in self._disk.directories(f"{DIRECTORY}/{topic}"):
+                if not (number.isascii() and number.isdigit()):
+                    raise StoreError(
+                        f"{DIRECTORY}/{topic}/{number} is not a queue number; move it elsewhere"
+                    )
+                self._load_queue(topic, int(number))
+
+    def get(self, topic: str, queue_id: int) -> Queue | None:
+        """The queue, if it is known."""
+        return self._queues.get((topic, queue_id))
+
+    def obtain(self, topic: str, queue_id: int) -> Queue:
+        """The queue, which has no files until its first message."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            if fault := topic_fault(topic):
+                raise StoreError(fault)
+            if queue_id < 0:
+                raise StoreError(f"queue {queue_id} of {topic}: queues count from 0")
+            queue = Queue(
+                topic.encode(), queue_id, self._file_bytes, is_schedule=topic == SCHEDULE_TOPIC
+            )
+            self._queues[topic, queue_id] = queue
+            self._files[queue] = QueueFiles(f"{DIRECTORY}/{topic}/{queue_id}")
+        return queue
+
+    def topics(self) -> dict[str, list[int]]:
+        """The queue numbers of each topic that has any on disk."""
+        found: dict[str, list[int]] = {}
+        for (topic, queue_id), queue in sorted(self._queues.items()):
+            if queue.file_count:
+                found.setdefault(topic, []).append(queue_id)
+        return found
+
+    def make_room(self, queue: Queue, count: int = 1) -> None:
+        """Map and reserve what the next `count` entries need; or DiskFull, and nothing is lost."""
+        files = self._files[queue]
+        if not queue.file_count:
+            self._begin(queue, queue.end)
+        while queue.reserved_end < queue.end + count:
+            position = queue.reserved_end * ENTRY_BYTES
+            if position >= queue.end_position:
+                self._add_file(queue, queue.end_position)
+            file = files.files[(position - queue.first_position) // self._file_bytes]
+            start = position % self._file_bytes
+            chunk = min(max(start, FIRST_CHUNK_BYTES), CHUNK_BYTES)
+            stop = min(start - start % FIRST_CHUNK_BYTES + chunk, self._file_bytes)
+            file.reserve(start, stop)
+            queue.reserved_end = (position - start + stop) // ENTRY_BYTES
+
+    def step_to(self, queue: Queue, queue_offset: int) -> None:
+        """Go on at another number, for a queue whose log says so.
+
+        A number in front of all the files belongs to a topic made anew; one past the end leaves a
+        gap, which is padded.
+        """
+        if not queue.file_count or queue_offset < queue.first_position // ENTRY_BYTES:
+            self.reset(queue, queue_offset)
+            self._begin(queue, queue_offset)
+            return
+        while queue.end < queue_offset:
+            self.make_room(queue)
+            stop = min(queue.reserved_end, queue_offset)
+            queue.pad(queue.end, stop)
+            queue.end = stop
+
+    def reset(self, queue: Queue, queue_offset: int = 0) -> None:
+        """Remove the queue's files; it will go on at `queue_offset`."""
+        files = self._files[queue]
+        while files.files:
+            self._drop_last(queue, files)
+        queue.end = queue.min_offset = queue.reserved_end = files.synced_end = queue_offset
+
+    def cut_tail(self, queue: Queue) -> None:
+        """Make zeros of whatever follows the last entry."""
+        files = self._files[queue]
+        end = queue.end * ENTRY_BYTES
+        while queue.file_count > 1 and queue.end_position - self._file_bytes >= end:
+            self._drop_last(queue, files)
+        if queue.file_count and end <= queue.first_position == 0:
+            self._drop_last(queue, files)
+        if queue.file_count and end < queue.end_position:
+            files.files[-1].zero(end - queue.end_position + self._file_bytes, self._file_bytes)
+        queue.reserved_end = queue.end
+        files.synced_end = min(files.synced_end, queue.end)
+        files.tail_changed = True
+
+    def remove_unused(self) -> None:
+        """Remove last files without an entry, which Apache's broker cannot start from.
+
+        The only file of a queue that has counted stays: without it numbers would start again.
+        """
+        for queue, files in self._files.items():
+            is_empty = queue.end * ENTRY_BYTES <= queue.end_position - self._file_bytes
+            if queue.file_count and is_empty and (queue.file_count > 1 or queue.end == 0):
+                self._drop_last(queue, files)
+                queue.reserved_end = queue.end
+
+    def find_min(self, queue: Queue) -> None:
+        """Set the first offset whose record the log still has (the end when it has none)."""
+        low = queue.first_from(self._log.first_position)
+        while low < queue.end and (entry := queue.entry(low)) and entry[1] == PADDING_BYTES:
+            low += 1
+        queue.min_offset = low
+
+    def trim(self) -> list[str]:
+        """Follow the log's new start; the files no longer needed, for the caller to remove."""
+        removable = []
+        for queue, files in self._files.items():
+            if not queue.file_count:
+                continue
+            self.find_min(queue)
+            while (
+                queue.file_count > 1
+                and queue.first_position + self._file_bytes <= queue.min_offset * ENTRY_BYTES
+                and queue.first_position + self._file_bytes < queue.end * ENTRY_BYTES
+            ):
+                queue.drop_first()
+                file = files.files.pop(0)
+                file.close()
+                removable.append(file.path)
+        return removable
+
+    def delete_topic(self, topic: str) -> None:
+        """Remove a topic's queues; whoever still holds one finds it empty and without room."""
+        for key in [key for key in self._queues if key[0] == topic]:
+            queue = self._queues.pop(key)
+            self.reset(queue)
+            del self._files[queue]
+        self._disk.remove_tree(f"{DIRECTORY}/{topic}")
+        self._renamed = {
+            path for path in self._renamed if not path.startswith(f"{DIRECTORY}/{topic}/")
+        }
+        self._renamed.add(DIRECTORY)
+
+    def counts(self) -> tuple[int, int]:
+        """How many queues have files, and the sum of their ends."""
+        ends = [queue.end for queue in self._files if queue.file_count]
+        return len(ends), sum(ends)
+
+    def unsynced(self) -> tuple[list[Range], set[str], list[tuple[QueueFiles, int]]]:
+        """What must be synced to cover every entry so far; `synced` takes the third afterwards."""
+        ranges: list[Range] = []
+        ends: list[tuple[QueueFiles, int]] = []
+        for queue, files in self._files.items():
+            if files.synced_end == queue.end and not files.tail_changed:
+                continue
+            ends.append((files, queue.end))
+            end = queue.end_position if files.tail_changed else queue.end * ENTRY_BYTES
+            files.tail_changed = False
+            ranges.extend(self._ranges(queue, files, files.synced_end * ENTRY_BYTES, end))
+        directories, self._renamed = self._renamed, set()
+        return ranges, directories, ends
+
+    def synced(self, ends: list[tuple[QueueFiles, int]]) -> None:
+        """Note what a sync has covered."""
+        for files, end in ends:
+            files.synced_end = end
+
+    def close(self) -> None:
+        """Let go of every map."""
+        for queue, files in self._files.items():
+            while files.files:
+                queue.drop_last()
+                files.files.pop().close()
+
+    def mark_unsynced(self, queue: Queue, queue_offset: int) -> None:
+        """Entries from `queue_offset` on may be known to the page cache only."""
+        self._files[queue].synced_end = queue_offset
+
+    def _load_queue(self, topic: str, queue_id: int) -> None:
+        directory = f"{DIRECTORY}/{topic}/{queue_id}"
+        positions = positions_in(self._disk, directory, self._file_bytes, forgive_empty=True)
+        if not positions:
+            return
+        queue = self.obtain(topic, queue_id)
+        for position in positions:
+            path = f"{directory}/{file_name(position)}"
+            self._take(queue, self._disk.mapped(path, self._file_bytes), position)
+
+    def _begin(self, queue: Queue, queue_offset: int) -> None:
+        """Make the first file of a queue; entries before `queue_offset` are padded."""
+        entries_per_file = self._file_bytes // ENTRY_BYTES
+        first = queue_offset - queue_offset % entries_per_file
+        self._add_file(queue, first * ENTRY_BYTES)
+        queue.end = queue.reserved_end = self._files[queue].synced_end = first
+        while queue.end < queue_offset:
+            self.make_room(queue)
+            stop = min(queue.reserved_end, queue_offset)
+            queue.pad(queue.end, stop)
+            queue.end = stop
+        queue.min_offset = queue_offset
+
+    def _add_file(self, queue: Queue, position: int) -> None:
+        directory = self._files[queue].directory
+        if not queue.file_count:
+            self._disk.make_directory(directory)
+            self._renamed.update((DIRECTORY, directory.rpartition("/")[0]))
+        path = f"{directory}/{file_name(position)}"
+        file = self._disk.mapped(path, self._file_bytes, create=True)
+        self._renamed.add(directory)
+        self._take(queue, file, position)
+
+    def _take(self, queue: Queue, file: MappedFile, position: int) -> None:
+        queue.add(position, file.buffer)
+        self._files[queue].files.append(file)
+
+    def _drop_last(self, queue: Queue, files: QueueFiles) -> None:
+        queue.drop_last()
+        file = files.files.pop()
+        file.close()
+        self._disk.remove(file.path)
+        self._renamed.add(files.directory)
+
+    def _ranges(self, queue: Queue, files: QueueFiles, first: int, end: int) -> Iterator[Range]:
+        for i, file in enumerate(files.files):
+            base = queue.first_position + i * self._file_bytes
+            start, stop = max(first - base, 0), min(end - base, self._file_bytes)
+            if start < stop:
+                yield file, start, stop

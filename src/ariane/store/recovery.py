@@ -1,0 +1,286 @@
+"""Bringing a store back to exactly what its log holds, after a clean stop or any other.
+
+Theory of operation. Whatever lies below some log offset is known to be right: below the claim of
+our own checkpoint, or, where Apache's broker wrote last, below the offset its rules give.
+From there the log is walked record by record, each checked, to its true end. On the way every
+record is put into its queue and its keys into the index, whatever those held before; entries that
+point further are gone. Then everything past the end is made zero and synced, so that a record
+lost now cannot come back to life behind records written later. A walk that finds a queue or index
+with less than it should have is begun again at the start of the log.
+
+Each step can be cut short and done again: nothing is believed that was not synced before.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from ariane.errors import StoreError
+from ariane.kernel.log import Index, Log, Queue, scan
+from ariane.store.checkpoint import Checkpoint, Claim
+from ariane.store.indexes import Indexes
+from ariane.store.queues import ENTRY_BYTES, Queues
+from ariane.store.segments import DIRECTORY, Segments
+
+logger: Final = logging.getLogger("ariane.store")
+
+FAR_OFFSET: Final = 1 << 62  # past every record
+
+
+class _LessThanClaimed(Exception):
+    """A queue lacks entries for records in front of the walk."""
+
+
+@dataclass(slots=True)
+class Recovery:
+    """One store being recovered. `run` is the whole of it."""
+
+    log: Log
+    segments: Segments
+    queues: Queues
+    indexes: Indexes
+    checkpoint: Checkpoint
+    was_killed: bool
+    check_crc: bool
+    index_enabled: bool
+
+    def run(self) -> None:
+        """Find the end of the log and make queues and index agree with it."""
+        if not self.segments.files:
+            self._begin_log()
+            return
+        self.log.end = self.log.end_position  # until the walk knows better
+        claim = self._sound_claim()
+        try:
+            first, index_from = self._restore_index(self._first_to_walk(claim), claim)
+            end, last_ms = self._walk(first, index_from)
+        except _LessThanClaimed as fault:
+            logger.warning("queues rebuilt from the whole log reason=%s", fault)
+            first, index_from = self._restore_index(self.log.first_position, None)
+            end, last_ms = self._walk(first, index_from)
+        self._cut_log(first, end)
+        self.log.last_store_ms = max(last_ms, self.checkpoint.log_ms)
+        self._cut_queues()
+        self._cut_index()
+
+    def _begin_log(self) -> None:
+        """No segment at all: begin past everything the queues ever pointed at.
+
+        Queues keep their numbers, so no offset is given out twice.
+        """
+        ends = [0]
+        for _, queue in self.queues:
+            queue.end = _entry_count(queue)
+            if (last := queue.entry(queue.end - 1)) is not None and last[0] > 0:
+                ends.append(last[0] + last[1])
+        size = self.log.file_bytes
+        self.log.end = self.log.visible = -(-max(ends) // size) * size
+        self.segments.append()
+        self.log.last_store_ms = self.checkpoint.log_ms
+        self._cut_queues()
+        while self.indexes.files:
+            self.indexes.drop_last()
+
+    def _sound_claim(self) -> Claim | None:
+        """The checkpoint's claim, if the log can be what it speaks of."""
+        claim = self.checkpoint.claim
+        if claim is None:
+            return None
+        if not self.log.first_position <= claim.log_offset <= self.log.end_position:
+            logger.warning(
+                "checkpoint set aside: it speaks of log offset %d, the log has %d to %d",
+                claim.log_offset,
+                self.log.first_position,
+                self.log.end_position,
+            )
+            return None
+        return claim
+
+    def _first_to_walk(self, claim: Claim | None) -> int:
+        """Below this every record is sound and in its queue."""
+        if claim is not None:
+            self._find_ends(claim.log_offset)
+            count, entries = self.queues.counts()
+            if count < claim.queue_count or entries < claim.queue_entries:
+                raise _LessThanClaimed(
+                    f"{count} queues with {entries} entries found,"
+                    f" {claim.queue_count} with {claim.queue_entries} expected"
+                )
+            return claim.log_offset
+        size = self.log.file_bytes
+        bases = range(self.log.end_position - size, self.log.first_position, -size)
+        if self.was_killed:
+            for base in bases:
+                store_ms = self.log.store_ms_of(base) if self._is_record(base) else 0
+                if 0 < store_ms <= self.checkpoint.recover_from_ms:
+                    return base
+            return self.log.first_position
+        # After Apache's clean stop every record that a queue should have is there.
+        known = max((self._last_of(queue) for _, queue in self.queues), default=0)
+        for base in bases:
+            if base <= known and self._is_record(base):
+                return base
+        return self.log.first_position
+
+    def _find_ends(self, log_offset: int) -> None:
+        """Let every queue end where its entries for records below `log_offset` do."""
+        for _, queue in self.queues:
+            queue.end = queue.reserved_end = queue.end_below(self.log, log_offset)
+            self.queues.mark_unsynced(queue, queue.end)
+
+    def _is_record(self, log_offset: int) -> bool:
+        return self.log.check(log_offset, self.log.end_position, check_crc=False) > 0
+
+    def _last_of(self, queue: Queue) -> int:
+        last = queue.entry(queue.end_below(self.log, FAR_OFFSET) - 1)
+        return 0 if last is None else last[0]
+
+    def _walk(self, first: int, index_from: int) -> tuple[int, int]:
+        self._find_ends(first)
+        end, last_ms, count = scan(
+            self.log,
+            first,
+            check_crc=self.check_crc,
+            queue_of=self._queue_of,
+            make_room=self._make_room if first > self.log.first_position else self._step,
+            index_of=self.indexes.make_room if self.index_enabled else _no_index,
+            index_from=index_from,
+        )
+        logger.info("log walked first=%d end=%d records=%d", first, end, count)
+        return end, last_ms
+
+    def _queue_of(self, topic: bytes, queue_id: int) -> Queue:
+        try:
+            return self.queues.obtain(topic.decode(), queue_id)
+        except (UnicodeDecodeError, StoreError) as error:
+            raise StoreError(
+                f"the log in {DIRECTORY} holds a message for topic {topic!r}, queue {queue_id},"
+                f" which cannot be: {error}"
+            ) from error
+
+    def _make_room(self, queue: Queue, queue_offset: int) -> None:
+        if queue.file_count and queue_offset > queue.end:
+            raise _LessThanClaimed(
+                f"queue {queue.queue_id} of {queue.topic.decode()} ends at {queue.end},"
+                f" its next record says {queue_offset}"
+            )
+        self._step(queue, queue_offset)
+
+    def _step(self, queue: Queue, queue_offset: int) -> None:
+        if queue.end != queue_offset:
+            self.queues.step_to(queue, queue_offset)
+        self.queues.make_room(queue)
+
+    def _restore_index(self, first: int, claim: Claim | None) -> tuple[int, int]:
+        """Cut the index to what can be trusted; where to walk from and where to put in keys from.
+
+        The walk begins at `first`, or earlier when keys in front of it are missing.
+        """
+        if not self.index_enabled or (claim is not None and self._restore_claimed(claim)):
+            return first, first
+        if claim is None and not self.was_killed:
+            return first, max(first, self._last_indexed() + 1)
+        if claim is None:
+            self._repair_index()
+        last = self._last_indexed()
+        if last < 0 and claim is None:
+            return first, first
+        if last >= first or self._is_record(last):
+            return min(first, last), last + 1
+        return self.log.first_position, max(last + 1, self.log.first_position)
+
+    def _last_indexed(self) -> int:
+        files = [file for file in self.indexes.files if not file.is_empty]
+        return files[-1].index.end_offset if files else -1
+
+    def _repair_index(self) -> None:
+        """Keep the files known to be complete, and of the next one the entries in good order."""
+        for i, file in enumerate(self.indexes.files):
+            index = file.index
+            if 0 < index.end_ms <= self.checkpoint.index_ms:
+                continue
+            file.reserve_slots()
+            begin_ms = self.log.store_ms_of(index.entry(1)[1]) or index.begin_ms
+            index.repair(self.log.end_position, begin_ms)
+            file.clear_tail()
+            if not index.is_full:
+                while len(self.indexes.files) > i + 1:
+                    self.indexes.drop_last()
+
+    def _restore_claimed(self, claim: Claim) -> bool:
+        """Cut the index files to what the claim says; False when they hold less."""
+        while self.indexes.files and self.indexes.files[-1].name > claim.index_name:
+            self.indexes.drop_last()
+        if not claim.index_name:
+            return True
+        if not self.indexes.files or self.indexes.files[-1].name != claim.index_name:
+            logger.warning("keys read from the log again: index/%017d is missing", claim.index_name)
+            return False
+        file = self.indexes.files[-1]
+        if self.was_killed or file.index.next != claim.index_next:
+            file.reserve_slots()
+            file.index.cut(claim.index_next)
+            file.index.truncate(claim.log_offset)
+            file.clear_tail()
+        return True
+
+    def _cut_log(self, first: int, end: int) -> None:
+        """Nothing is left past `end`, and what lies before it is on the platter."""
+        log, segments = self.log, self.segments
+        removed = False
+        while log.file_count > 1 and log.end_position - log.file_bytes > end:
+            segments.drop_last()
+            removed = True
+        log.end = log.visible = end
+        if removed:
+            segments.sync_names()
+        file = segments.files[-1]
+        start = end - (log.end_position - log.file_bytes)
+        if start < file.size and (
+            self.was_killed or removed or any(file.buffer[start : start + 8])
+        ):
+            file.zero(start, file.size)
+            file.reserve(start, file.size)
+            file.sync(start, file.size)
+        if self.was_killed:
+            for part, begin, stop in segments.ranges(first, end):
+                part.sync(begin, stop)
+
+    def _cut_queues(self) -> None:
+        for _, queue in self.queues:
+            if self.was_killed or queue.entry(queue.end) is not None:
+                self.queues.cut_tail(queue)
+            queue.min_offset = 0
+            self.queues.find_min(queue)
+
+    def _cut_index(self) -> None:
+        """Keys of records past the end go; times of the last entries are made exact again."""
+        for file in reversed(self.indexes.files):
+            if file.index.end_offset >= self.log.end and not file.is_empty:
+                file.reserve_slots()
+                file.index.truncate(self.log.end)
+                file.clear_tail()
+            if not file.is_empty:
+                if (store_ms := self.log.store_ms_of(file.index.end_offset)) and (
+                    file.index.end_ms < store_ms
+                ):
+                    file.set_end_ms(store_ms)
+                break
+
+
+def _entry_count(queue: Queue) -> int:
+    """Where the entries of a queue end, going by them alone."""
+    low, high = queue.first_position // ENTRY_BYTES, queue.end_position // ENTRY_BYTES
+    while low < high:
+        middle = (low + high) // 2
+        if queue.entry(middle) is None:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _no_index(key_count: int) -> Index | None:
+    return None

@@ -1,0 +1,497 @@
+"""The store: one writer, appends by plain calls, watermarks for everything that takes time.
+
+`written` moves with each append, `visible` is how far consumers may read, `flushed` how far the log
+is on the platter. All methods are for the loop's thread. What blocks (sync, making and removing
+files) runs on lanes and comes back as a call on the loop; without `post` it runs at once, so that a
+test sees every step. A failed sync makes the store read-only for good: the pages it covered are
+marked clean by the kernel, so trying again would report as safe what is not.
+
+Invariant: visible <= written, and with SYNC_FLUSH visible <= flushed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final
+
+from ariane.clock import Clock
+from ariane.config import StoreConfig
+from ariane.disk import Disk, Lock, MappedFile
+from ariane.errors import DiskFull, StoreError, StoreReadOnly, UnsupportedStore
+from ariane.kernel.log import (
+    Index,
+    Log,
+    Queue,
+)
+from ariane.store import lookups
+from ariane.store.appending import Appender
+from ariane.store.background import InlineLane, Lane, Post, ThreadLane
+from ariane.store.checkpoint import Checkpoint, CheckpointFile
+from ariane.store.flush import Flusher
+from ariane.store.hosts import host_bytes_of
+from ariane.store.indexes import Indexes
+from ariane.store.keeping import Keeper
+from ariane.store.messages import (
+    Boundary,
+    Found,
+    FoundStatus,
+    NewBatch,
+    NewMessage,
+    Placed,
+    PlacedBatch,
+    QueryFound,
+)
+from ariane.store.preparation import Preparation
+from ariane.store.queues import ENTRY_BYTES, Queues
+from ariane.store.recovery import Recovery
+from ariane.store.retention import is_too_full
+from ariane.store.segments import Segments
+from ariane.store.staging import Staging
+
+__all__ = ["Boundary", "FoundStatus", "Store"]
+
+logger: Final = logging.getLogger("ariane.store")
+
+LOCK_PATH: Final = "lock"
+ABORT_PATH: Final = "abort"
+RECORD_SPARE_BYTES: Final = 64 * 1024  # what a record may have beside its body
+BLANK_BYTES: Final = 8
+READ_BYTES_MAX: Final = 128 << 20
+USAGE_INTERVAL_MS: Final = 1000
+UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class Store:
+    """Messages on disk. Made by `open`; `start` before the first append, `stop` at the end."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        disk: Disk,
+        clock: Clock,
+        *,
+        store_host: tuple[str, int],
+        post: Post | None,
+        lock: Lock,
+    ) -> None:
+        self.config = config
+        self.read_only_reason: str | None = None
+        self.disk_full_reason: str | None = None
+        self.disk_used_ratio = 0.0
+        self.on_advance: list[Callable[[], None]] = []
+        self._disk = disk
+        self._clock = clock
+        self._post = post
+        self._lock = lock
+        self._host_bytes = host_bytes_of(store_host)
+        self._is_sync = config.is_sync_flush
+        self._is_started = False
+        self._due_s: dict[str, float] = {}
+        self.log = Log(
+            config.segment_bytes,
+            self._host_bytes,
+            delays_ms=delays_ms_of(config.delay_levels),
+            record_bytes_max=min(
+                config.message_bytes_max + RECORD_SPARE_BYTES, config.segment_bytes - BLANK_BYTES
+            ),
+        )
+        self._segments = Segments(disk, self.log)
+        self._queues = Queues(disk, self.log, config.queue_file_bytes)
+        self._indexes = Indexes(
+            disk, clock, slot_count=config.index_slot_count, entry_count=config.index_entry_count
+        )
+        self._checkpoint_file = CheckpointFile(disk)
+        self.read_limits = lookups.ReadLimits(
+            memory_count_max=config.transfer_count_memory_max,
+            memory_bytes_max=config.transfer_bytes_memory_max,
+            disk_count_max=config.transfer_count_disk_max,
+            disk_bytes_max=config.transfer_bytes_disk_max,
+            memory_window=_memory_bytes() * config.memory_ratio_percent // 100,
+            scan_count_max=config.filter_scan_bytes_max // ENTRY_BYTES,
+        )
+
+    @classmethod
+    def open(
+        cls,
+        config: StoreConfig,
+        disk: Disk,
+        clock: Clock,
+        *,
+        store_host: tuple[str, int],
+        post: Post | None = None,
+    ) -> Store:
+        """Lock, load and recover a store; nothing in it is touched before the lock is held."""
+        disk.make_directory("")
+        lock = disk.lock(LOCK_PATH)
+        try:
+            store = cls(config, disk, clock, store_host=store_host, post=post, lock=lock)
+            store._assemble(store._recover())
+        except OSError as error:
+            lock.release()
+            raise StoreError(f"the store cannot be opened: {error}") from error
+        except BaseException:
+            lock.release()
+            raise
+        return store
+
+    def start(self) -> None:
+        """Mark the store as in use; from now on only `stop` ends it cleanly."""
+        self._disk.write(ABORT_PATH, str(os.getpid()).encode())
+        self._disk.sync_directory("")
+        self._is_started = True
+        self._look_at_disk()
+
+    def stop(self) -> None:
+        """Put everything on the platter and let go of the store, in a state Apache can start from.
+
+        After a failure the mark of a store in use stays, so that the next start looks closely.
+        """
+        for lane in self._lanes.values():
+            lane.close()
+        if self._is_started and self.read_only_reason is None:
+            self._segments.discard_next()
+            self._queues.remove_unused()
+            self.flush()
+            self.checkpoint()
+        if self._is_started and self.read_only_reason is None:
+            self._disk.remove(ABORT_PATH)
+            self._disk.sync_directory("")
+        self._is_started = False
+        self._segments.close()
+        self._queues.close()
+        self._indexes.close()
+        self._checkpoint_file.close()
+        self._lock.release()
+
+    def tick(self) -> None:
+        """Do what is due; called every 100 ms or so."""
+        if not self._is_started:
+            return
+        config = self.config
+        if self._staging is not None and self._is_due("commit", config.staging_commit_interval_ms):
+            self._commit()
+        if self._is_due("flush", config.flush_interval_ms):
+            self._flusher.flush(self._flushable)
+        if self._is_due("checkpoint", config.checkpoint_interval_ms):
+            self.checkpoint()
+        if self._is_due("usage", USAGE_INTERVAL_MS):
+            self._look_at_disk()
+        if self._is_due("clean", config.clean_interval_ms):
+            self._keeper.clean(self.disk_used_ratio)
+        self.prepare()
+
+    @property
+    def written(self) -> int:
+        """The log offset behind the last record."""
+        return self.log.end
+
+    @property
+    def visible(self) -> int:
+        """The log offset up to which consumers may read."""
+        return self.log.visible
+
+    @property
+    def flushed(self) -> int:
+        """The log offset up to which the log is on the platter."""
+        return self._flusher.flushed
+
+    @property
+    def index(self) -> Index | None:
+        """The index file that takes new keys now; another one when it is full."""
+        return self._indexes.current if self.config.index_enabled else None
+
+    @property
+    def refusal(self) -> StoreError | None:
+        """Why nothing can be appended at present, or None when it can."""
+        if self.read_only_reason is not None:
+            return StoreReadOnly(self.read_only_reason)
+        if self.disk_full_reason is not None:
+            return DiskFull(self.disk_full_reason)
+        return None
+
+    def append(self, message: NewMessage) -> Placed:
+        """Place one message; raises DiskFull, StoreReadOnly or MessageTooLarge, nothing written."""
+        self._check_may_append()
+        placed = self._appender.append(message)
+        self.advance()
+        return placed
+
+    def append_batch(self, batch: NewBatch) -> PlacedBatch:
+        """Place messages together in one segment, or none of them; raises as `append` does."""
+        self._check_may_append()
+        placed = self._appender.append_batch(batch)
+        self.advance()
+        return placed
+
+    def advance(self) -> None:
+        """Records have been placed, here or by the kernel's lane: let the watermarks follow."""
+        if self._is_sync:
+            self._flusher.flush(self.log.end)
+        elif self._staging is None:
+            self.log.visible = self.log.end
+
+    def flush(self) -> None:
+        """Sync the log up to its end, or begin to."""
+        self._commit()
+        self._flusher.flush(self._flushable)
+
+    def checkpoint(self) -> None:
+        """Put queues, index and log on the platter and say so in the checkpoint, or begin to."""
+        self._commit()
+        if self._staging is not None:
+            self._lanes["commit"].wait()
+        self._keeper.checkpoint(self._flushable)
+
+    def prepare(self) -> None:
+        """Have the next segment and the next pages ready."""
+        if self.read_only_reason is None:
+            self._preparation.look(is_mapped=self._staging is None)
+
+    def clean(self) -> int:
+        """Remove old segments that may go; how many went."""
+        self._look_at_disk()
+        return self._keeper.clean(self.disk_used_ratio)
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        first: int,
+        *,
+        count_max: int,
+        bytes_max: int = READ_BYTES_MAX,
+        tag_codes: frozenset[int] | None = None,
+    ) -> Found:
+        """Messages of a queue from a queue offset on, as stored, or what stands in the way."""
+        return lookups.find(
+            self.log,
+            self._queues.get(topic, queue_id),
+            first,
+            count_max=count_max,
+            bytes_max=bytes_max,
+            tag_codes=tag_codes,
+            limits=self.read_limits,
+        )
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """The oldest queue offset that can be read; 0 for a queue never written."""
+        queue = self._queues.get(topic, queue_id)
+        return 0 if queue is None else queue.min_offset
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """The queue offset that the next visible message will have."""
+        queue = self._queues.get(topic, queue_id)
+        return 0 if queue is None else queue.visible_end(self.log)
+
+    def offset_at(
+        self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER
+    ) -> int:
+        """The queue offset that belongs to a moment."""
+        return lookups.offset_at(
+            self.log, self._queues.get(topic, queue_id), timestamp_ms, boundary
+        )
+
+    def store_ms_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """When the message at a queue offset was stored; -1 when there is none."""
+        return lookups.store_ms_at(self.log, self._queues.get(topic, queue_id), queue_offset)
+
+    def earliest_store_ms(self, topic: str, queue_id: int) -> int:
+        """When the oldest message of a queue was stored; -1 when there is none."""
+        return self.store_ms_at(topic, queue_id, self.min_offset(topic, queue_id))
+
+    @property
+    def earliest_log_ms(self) -> int:
+        """When the oldest message of all was stored; -1 when there is none."""
+        return self.log.store_ms_of(self.log.first_position) or -1
+
+    def record_at(self, log_offset: int) -> bytes | None:
+        """The record that begins at a log offset, or None when none does."""
+        return self.log.record(log_offset, self.log.visible)
+
+    def query(
+        self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int
+    ) -> QueryFound:
+        """Messages by key (or unique key) and store time, newest first."""
+        return lookups.query(
+            self.log,
+            self._indexes,
+            topic,
+            key,
+            count_max=min(count_max, self.config.query_count_max),
+            begin_ms=begin_ms,
+            end_ms=end_ms,
+        )
+
+    def queue(self, topic: str, queue_id: int) -> Queue:
+        """The kernel's queue, made on demand; it has no files until its first message."""
+        return self._queues.obtain(topic, queue_id)
+
+    def topics(self) -> dict[str, list[int]]:
+        """Queue numbers by topic, for every queue that has files."""
+        return self._queues.topics()
+
+    def delete_topic(self, topic: str) -> None:
+        """Remove a topic's queues; its records stay in the log until their segment goes."""
+        self._keeper.before_deleting_queues()
+        self._queues.delete_topic(topic)
+        self.checkpoint()
+
+    @property
+    def _flushable(self) -> int:
+        return self.log.end if self._staging is None else self._staging.committed
+
+    def _recover(self) -> Checkpoint:
+        _refuse_other_layouts(self._disk)
+        self._segments.load()
+        self._queues.load()
+        self._indexes.load()
+        checkpoint = self._checkpoint_file.load()
+        Recovery(
+            log=self.log,
+            segments=self._segments,
+            queues=self._queues,
+            indexes=self._indexes,
+            checkpoint=checkpoint,
+            was_killed=self._disk.exists(ABORT_PATH),
+            check_crc=self.config.check_crc_on_recover,
+            index_enabled=self.config.index_enabled,
+        ).run()
+        return checkpoint
+
+    def _assemble(self, checkpoint: Checkpoint) -> None:
+        """Put together what works on the recovered files."""
+        is_staged = self.config.staging_enabled and not self._is_sync
+        self._lanes: dict[str, Lane] = {
+            name: InlineLane() if self._post is None else ThreadLane(name, self._post)
+            for name in ("flush", "prepare", "keep", *(("commit",) if is_staged else ()))
+        }
+        self._flusher = Flusher(
+            self._segments,
+            self._lanes["flush"],
+            flushed=self.log.end,
+            on_flushed=self._flushed,
+            on_failed=self._fail,
+        )
+        self._keeper = Keeper(
+            self.config,
+            self._disk,
+            self._clock,
+            self._lanes["keep"],
+            log=self.log,
+            segments=self._segments,
+            queues=self._queues,
+            indexes=self._indexes,
+            flusher=self._flusher,
+            file=self._checkpoint_file,
+            checkpoint=checkpoint,
+            on_failed=self._fail,
+        )
+        self._preparation = Preparation(
+            self.log, self._segments, self._clock, self._lanes["prepare"]
+        )
+        self._appender = Appender(
+            self._clock,
+            host_bytes=self._host_bytes,
+            log=self.log,
+            segments=self._segments,
+            queues=self._queues,
+            indexes=self._indexes if self.config.index_enabled else None,
+            next_segment=self._preparation.next_segment,
+            on_rolled=self._rolled,
+        )
+        self._staging = Staging(self.log) if is_staged else None
+        if self._staging is not None:
+            self._staging.begin(self._segments.files[-1])
+        self._keeper.remove(self._queues.trim() + self._indexes.trim(self.log.first_position))
+
+    def _check_may_append(self) -> None:
+        assert self._is_started
+        if (refusal := self.refusal) is not None:
+            raise refusal
+
+    def _rolled(self, file: MappedFile) -> None:
+        if self._staging is not None:
+            self._staging.begin(file)
+        logger.info("segment rolled base_offset=%d", self.log.end)
+
+    def _commit(self) -> None:
+        staging = self._staging
+        if staging is None or staging.committed == self.log.end or self.read_only_reason:
+            return
+        end = self.log.end
+        self._lanes["commit"].run(lambda: staging.commit(end), self._committed)
+
+    def _committed(self, future: Future[int]) -> None:
+        assert self._staging is not None
+        if error := future.exception():
+            self._fail(f"copying messages to the commit log failed: {error}")
+            return
+        self._staging.committed_to(future.result())
+        self.log.visible = max(self.log.visible, future.result())
+        self._notify()
+
+    def _flushed(self) -> None:
+        if self._is_sync:
+            self.log.visible = self._flusher.flushed
+            self._flusher.flush(self.log.end)  # whoever came while this one was under way
+        self._keeper.flushed()
+        self._notify()
+
+    def _fail(self, reason: str) -> None:
+        """Never write again: what is on the platter is no longer known."""
+        self._flusher.has_failed = True
+        if self.read_only_reason is None:
+            self.read_only_reason = (
+                f"{reason}; the store is read-only until the disk is repaired and the broker"
+                " restarted"
+            )
+            logger.error("store turned read-only reason=%s", reason)
+        self._notify()
+
+    def _notify(self) -> None:
+        for callback in self.on_advance:
+            callback()
+
+    def _look_at_disk(self) -> None:
+        self.disk_used_ratio, _ = self._disk.usage()
+        was_full = self.disk_full_reason is not None
+        if is_too_full(self.config, self.disk_used_ratio):
+            self.disk_full_reason = (
+                f"the disk is {self.disk_used_ratio:.0%} full and writing stops at"
+                f" {self.config.disk_stop_ratio:.0%} (diskSpaceWarningLevelRatio); free some space"
+            )
+        else:
+            self.disk_full_reason = None
+        if was_full != (self.disk_full_reason is not None):
+            logger.warning("disk %s", self.disk_full_reason or "has room again; writing goes on")
+
+    def _is_due(self, name: str, interval_ms: int) -> bool:
+        now_s = self._clock.monotonic_s()
+        due_s = self._due_s.setdefault(name, now_s + interval_ms / 1000)
+        if now_s < due_s:
+            return False
+        self._due_s[name] = now_s + interval_ms / 1000
+        return True
+
+
+def delays_ms_of(levels: str) -> list[int]:
+    """Read `1s 5s 10m`: the delay of each level."""
+    return [int(level[:-1]) * UNITS_MS[level[-1]] for level in levels.split()]
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _refuse_other_layouts(disk: Disk) -> None:
+    for name in disk.directories(""):
+        if name.startswith("dledger-") or (
+            name == "batchconsumequeue" and disk.directories("batchconsumequeue")
+        ):
+            raise UnsupportedStore(
+                f"{name} belongs to a kind of store that is not supported (DLedger, or topics with"
+                " queue.type=BatchCQ)"
+            )
