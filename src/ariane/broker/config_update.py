@@ -8,7 +8,7 @@ configuration file at the next start.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 import msgspec
@@ -59,6 +59,7 @@ class ConfigUpdates:
     def __init__(self, clock: Clock, saver: Saver) -> None:
         self.values: dict[str, str] = {}
         self.version = DataVersion(timestamp=clock.wall_ms())
+        self.on_change: list[Callable[[], None]] = []
         self.file = SavedFile(UPDATES_PATH, self._encode, saver)
         self._clock = clock
 
@@ -89,6 +90,8 @@ class ConfigUpdates:
         self.version = next_version(self.version, self._clock)
         self.file.changed()
         apply(state, config, store_config)
+        for listener in self.on_change:
+            listener()
         LOGGER.info("settings changed %s", " ".join(f"{k}={v}" for k, v in properties.items()))
 
     def _encode(self) -> bytes:

@@ -14,7 +14,7 @@ def runtime_info(state: BrokerState) -> dict[str, str]:
     """The broker's condition, now."""
     stats, store = state.stats, state.store
     put, got = stats.put_total(), stats.got_total()
-    used_ratio = store.disk_used_ratio()
+    used_ratio = store.disk_used_ratio
     return {
         "brokerActive": "true",
         "brokerVersionDesc": VERSION_TEXT,
@@ -27,13 +27,13 @@ def runtime_info(state: BrokerState) -> dict[str, str]:
         "putMessageAverageSize": str(put.bytes / put.messages if put.messages else 0.0),
         **day_totals("msgPut", stats.put_marks, put.messages),
         **day_totals("msgGet", stats.got_marks, got.messages),
-        "commitLogMinOffset": str(store.first_offset),
+        "commitLogMinOffset": str(store.log.first_position),
         "commitLogMaxOffset": str(store.written),
         "commitLogDiskRatio": str(used_ratio),
         "consumeQueueDiskRatio": str(used_ratio),
         "dispatchBehindBytes": str(store.written - store.visible),
         "remainHowManyDataToFlush": bytes_text(store.written - store.flushed),
-        "earliestMessageTimeStamp": str(store.earliest_store_ms()),
+        "earliestMessageTimeStamp": str(store.earliest_log_ms),
         "pageCacheLockTimeMills": "0",  # one writer: whoever asks does not wait for an append
         **queue_waits(state),
         "timerReadBehind": "0",

@@ -103,5 +103,5 @@ def queue_entries(request: Request[ConsumeQueueHeader], state: BrokerState) -> R
 def entry_at(header: ConsumeQueueHeader, queue_offset: int, state: BrokerState) -> QueueEntry:
     """One entry of a queue."""
     queue = state.store.queue(header.topic, header.queue_id)
-    log_offset, size, tags_code = queue.entry(queue_offset)
+    log_offset, size, tags_code = queue.entry(queue_offset) or (0, 0, 0)
     return QueueEntry(log_offset=log_offset, size=size, tags_code=tags_code)

@@ -34,12 +34,21 @@ def query_offset(request: Request[QueryConsumerOffsetHeader], state: BrokerState
     if stored is not None and stored >= 0:
         return Reply.of(OffsetReply(offset=stored))
     may_start_at_zero = header.zero_if_not_found is not False
-    if may_start_at_zero and state.store.begins_fresh(header.topic, header.queue_id):
+    if may_start_at_zero and begins_fresh(header.topic, header.queue_id, state):
         return Reply.of(OffsetReply(offset=0))
     return Reply.refusal(
         ResponseCode.QUERY_NOT_FOUND,
         "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
     )
+
+
+def begins_fresh(topic: str, queue_id: int, state: BrokerState) -> bool:
+    """Whether the queue still has its very first message, and recent enough to be in memory."""
+    store = state.store
+    if store.min_offset(topic, queue_id) > 0 or store.max_offset(topic, queue_id) == 0:
+        return False
+    entry = store.queue(topic, queue_id).entry(0)
+    return entry is not None and store.written - entry[0] <= store.read_limits["memory_window"]
 
 
 def update_offset(request: Request[UpdateConsumerOffsetHeader], state: BrokerState) -> Reply:
@@ -100,7 +109,7 @@ def offset_by_time(header: ResetOffsetHeader, queue_id: int, state: BrokerState)
     """The first offset at or after the moment asked for; the end of the queue for -1."""
     if header.timestamp_ms < 0:
         return state.store.max_offset(header.topic, queue_id)
-    return state.store.offset_at(header.topic, queue_id, header.timestamp_ms, None)
+    return state.store.offset_at(header.topic, queue_id, header.timestamp_ms)
 
 
 def clone_offsets(request: Request[CloneOffsetsHeader], state: BrokerState) -> Reply:
