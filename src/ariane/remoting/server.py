@@ -32,6 +32,7 @@ class Server:
         on_connect: Callable[[Connection], None] | None,
         on_close: Callable[[Connection], None] | None,
         connections_max: int,
+        unfinished_bytes_max: int,
         limits: ConnectionLimits,
     ) -> None:
         self.host = ""
@@ -48,7 +49,7 @@ class Server:
         self._ids = itertools.count(1)
         self._is_full = False
         self._scratch = bytearray(SCRATCH_BYTES)
-        self._budget = ByteBudget(UNFINISHED_BYTES_MAX)
+        self._budget = ByteBudget(unfinished_bytes_max)
         self._listener: asyncio.Server | None = None
         self._check_timer = timers.every(CHECK_S, self._check)
 
@@ -146,6 +147,7 @@ async def serve(
     on_connect: Callable[[Connection], None] | None = None,
     on_close: Callable[[Connection], None] | None = None,
     connections_max: int = CONNECTIONS_MAX,
+    unfinished_bytes_max: int = UNFINISHED_BYTES_MAX,
     limits: ConnectionLimits | None = None,
 ) -> Server:
     """Listen on `host:port`, or on what is already `bound`; `handler` gets every request."""
@@ -156,6 +158,7 @@ async def serve(
         on_connect=on_connect,
         on_close=on_close,
         connections_max=connections_max,
+        unfinished_bytes_max=unfinished_bytes_max,
         limits=limits or ConnectionLimits(),
     )
     try:
