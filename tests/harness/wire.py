@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 SEND_V2, SEND_BATCH, PULL, QUERY, UPDATE_TOPIC = 310, 320, 11, 12, 17
-MAX_OFFSET, MIN_OFFSET, VIEW_BY_ID = 30, 31, 33
+QUERY_OFFSET, UPDATE_OFFSET, MAX_OFFSET, UPDATE_GROUP = 14, 15, 30, 200
 PROPERTY_SEPARATOR, NAME_SEPARATOR = "\x02", "\x01"
 
 
@@ -161,6 +161,10 @@ class Wire:
             },
         )  # fmt: skip
 
+    def create_group(self, group: str) -> None:
+        """Create a subscription group at the broker."""
+        self.call(UPDATE_GROUP, {}, json.dumps({"groupName": group}).encode())
+
     def send(self, topic: str, queue_id: int, body: bytes, *, key: str, tag: str = "T") -> Sent:
         """Send one message and wait for its place."""
         return sent_of(self.call(SEND_V2, send_header(topic, queue_id, key=key, tag=tag), body))
@@ -200,6 +204,16 @@ class Wire:
                 assert record.queue_offset == first + len(records), (record, first + len(records))
                 records.append(record)
         return records
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set a group's progress in a queue."""
+        place = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id)}
+        self.call(UPDATE_OFFSET, {**place, "commitOffset": str(offset)})
+
+    def committed(self, group: str, topic: str, queue_id: int) -> int:
+        """A group's progress in a queue."""
+        place = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id)}
+        return int(self.call(QUERY_OFFSET, place).ext["offset"])
 
     def query(self, topic: str, key: str, *, count: int = 64) -> list[Record]:
         """Messages that carry the key."""
