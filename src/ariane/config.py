@@ -1,8 +1,8 @@
 """Settings of broker, store and name server, under RocketMQ's own keys.
 
 A configuration file is Java properties text. Keys we do not know are reported with the nearest one
-we do; values that do not fit are refused with the key and the reason. Sizes are bytes, and times are
-in the unit their name ends with.
+we do; values that do not fit are refused with the key and the reason. Sizes are bytes, and times
+are in the unit their name ends with.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from msgspec import field
 from ariane.errors import ConfigError
 
 MIB: Final = 1 << 20
+FLUSH_MODES: Final = ("ASYNC_FLUSH", "SYNC_FLUSH")
+ROLES: Final = ("ASYNC_MASTER", "SYNC_MASTER")  # without replicas there is no difference
 
 
 class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +64,10 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
         default="1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
     )
 
+    def __post_init__(self) -> None:
+        if self.flush_mode not in FLUSH_MODES:
+            raise ValueError(_unusable("flushDiskType", self.flush_mode, FLUSH_MODES))
+
     @property
     def is_sync_flush(self) -> bool:
         """Whether an acknowledgement waits for the disk."""
@@ -95,12 +101,11 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     fast_failure: bool = field(name="brokerFastFailureEnable", default=True)
     trace_topic_enabled: bool = field(name="traceTopicEnable", default=False)
     vip_port: bool = field(name="vipChannelEnable", default=True)
-    property_filter: bool = field(name="enablePropertyFilter", default=False)
     notify_consumer_changes: bool = field(name="notifyConsumerIdsChangedEnable", default=True)
-    reject_transactions: bool = field(name="rejectTransactionMessage", default=False)
-    delete_topic_with_registration: bool = field(
-        name="deleteTopicWithBrokerRegistration", default=False
-    )
+
+    def __post_init__(self) -> None:
+        if self.role not in ROLES:
+            raise ValueError(_unusable("brokerRole", self.role, ROLES))
 
 
 class NameServerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,6 +198,10 @@ def _unescaped(text: str) -> str:
 
 def _unquoted(value: str) -> str:
     return value.strip()
+
+
+def _unusable(key: str, value: str, usable: Iterable[str]) -> str:
+    return f"setting {key}={value!r} cannot be used: it may be {' or '.join(usable)}"
 
 
 def _text(value: object) -> str:

@@ -43,7 +43,6 @@ ALLOWED: Final[dict[str, range | None]] = {
     "longPollingEnable": None,
     "notifyConsumerIdsChangedEnable": None,
     "osPageCacheBusyTimeOutMills": range(10, 600_001),
-    "rejectTransactionMessage": None,
     "shortPollingTimeMills": range(1, 28_001),
     "traceOn": None,
     "waitTimeMillsInPullQueue": range(1, 60_001),
