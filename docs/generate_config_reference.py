@@ -1,0 +1,172 @@
+"""Writes docs/reference/config.md from config.py; run it with `.venv/bin/python` and no arguments.
+
+Keys, units and defaults come from the code; the words are here. A setting without words, or words
+without a setting, is an error, and a unit test fails while the page is not current.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from ariane.broker.config_update import ALLOWED
+from ariane.config import BrokerConfig, NameServerConfig, StoreConfig, keys_of
+from ariane.nameserver.config import CHANGEABLE
+
+PAGE: Final = Path(__file__).parent / "reference" / "config.md"
+
+INTRODUCTION: Final = """\
+# Settings
+
+<!-- Written by docs/generate_config_reference.py. Change the words there, then run it. -->
+
+The keys are RocketMQ's own. A file for `ariane broker -c FILE` or `ariane namesrv -c FILE` is Java
+properties text, one `key=value` a line; `ariane up --set key=value` sets one from the command line.
+A value that does not fit is refused at start with its key; a key that is not here is ignored with
+a warning that names the nearest one.
+
+Sizes are in bytes and times in milliseconds unless the words say otherwise. *Running* marks what
+can be changed while the server runs (`mqadmin updateBrokerConfig`, `mqadmin updateNamesrvConfig`);
+everything else is refused there.
+"""
+
+SECTIONS: Final[tuple[tuple[type[msgspec.Struct], frozenset[str]], ...]] = (
+    (BrokerConfig, frozenset(ALLOWED)),
+    (StoreConfig, frozenset(ALLOWED)),
+    (NameServerConfig, CHANGEABLE),
+)
+
+TITLES: Final = {
+    BrokerConfig: "Broker",
+    StoreConfig: "Store",
+    NameServerConfig: "Name server",
+}
+
+WORDS: Final[dict[type[msgspec.Struct], dict[str, str]]] = {
+    BrokerConfig: {
+        "brokerClusterName": "The cluster it belongs to.",
+        "brokerName": "Its name; queues belong to names.",
+        "brokerId": "0 is the master of the name.",
+        "brokerRole": "`ASYNC_MASTER` or `SYNC_MASTER`, which are the same while there are no"
+        " replicas.",
+        "brokerIP1": "The address told to clients and written into message ids; when empty, the"
+        " address it is bound to, or the outward one if that is all addresses.",
+        "bindAddress": "Where to listen. `0.0.0.0` is every address of the machine.",
+        "listenPort": "Where to listen; 0 picks a free port.",
+        "namesrvAddr": "Name servers to register with, `host:port;host:port`.",
+        "brokerPermission": "What it allows: 4 read, 2 write, 6 both.",
+        "regionId": "The region told to clients for their traces.",
+        "traceOn": "Whether clients are told to trace.",
+        "traceTopicEnable": "Whether the topic for traces is made.",
+        "autoCreateTopicEnable": "Whether sending to an unknown topic makes it.",
+        "autoCreateSubscriptionGroup": "Whether an unknown group is made when it consumes.",
+        "defaultTopicQueueNums": "Queues of `TBW102`, which bounds those of a topic that is made by"
+        " sending to it.",
+        "registerNameServerPeriod": "How often it registers again, 10,000 to 60,000.",
+        "registerBrokerTimeoutMills": "How long it waits for a name server's answer.",
+        "flushConsumerOffsetInterval": "How often consume offsets are written to disk.",
+        "longPollingEnable": "Whether a pull that finds nothing is held as long as it asks to be.",
+        "shortPollingTimeMills": "How long it is held otherwise.",
+        "waitTimeMillsInSendQueue": "A send that has waited longer than this is refused as busy.",
+        "waitTimeMillsInPullQueue": "A pull that has waited longer than this is refused as busy.",
+        "brokerFastFailureEnable": "Whether the two rules above apply.",
+        "vipChannelEnable": "Whether to listen two ports lower as well, for clients of old.",
+        "notifyConsumerIdsChangedEnable": "Whether members hear at once when their group changes.",
+    },
+    StoreConfig: {
+        "storePathRootDir": "The directory with everything in it, in Apache's layout.",
+        "mappedFileSizeCommitLog": "Length of a commit-log segment. It cannot be changed for a"
+        " store that exists.",
+        "mappedFileSizeConsumeQueue": "Length of a consume-queue file, a multiple of 20. It cannot"
+        " be changed for a store that exists.",
+        "maxHashSlotNum": "Slots of an index file.",
+        "maxIndexNum": "Entries of an index file.",
+        "flushDiskType": "`ASYNC_FLUSH`: acknowledged when written to memory, safe from a kill."
+        " `SYNC_FLUSH`: acknowledged when on disk, safe from a power cut.",
+        "flushIntervalCommitLog": "How often the log is flushed with `ASYNC_FLUSH`: what a power"
+        " cut can take.",
+        "syncFlushTimeout": "With `SYNC_FLUSH`, when to answer that the flush is late.",
+        "flushConsumeQueueThoroughInterval": "How often queues are flushed and a checkpoint is"
+        " written: how much log a restart has to walk.",
+        "transientStorePoolEnable": "Whether appends go to a buffer first and to the file in steps,"
+        " for disks whose page cache stalls. A kill then takes what was not yet copied. Not used"
+        " with `SYNC_FLUSH`.",
+        "commitIntervalCommitLog": "How often that buffer is copied.",
+        "maxMessageSize": "The largest body, and the largest batch.",
+        "fileReservedTime": "How long a segment is kept, in hours.",
+        "deleteWhen": "The local hours in which old segments are deleted, `;` between them.",
+        "cleanResourceInterval": "How often to look for something to delete.",
+        "deleteFileBatchMax": "Segments deleted at a time, at most.",
+        "diskMaxUsedSpaceRatio": "Above this many percent of the disk old segments are deleted at"
+        " any hour.",
+        "diskSpaceCleanForciblyRatio": "Above this share even young segments are deleted.",
+        "diskSpaceWarningLevelRatio": "Above this share sends are refused until there is room.",
+        "cleanFileForciblyEnable": "Whether young segments may be deleted at all.",
+        "checkCRCOnRecover": "Whether a start checks the bodies of the records it walks.",
+        "messageIndexEnable": "Whether messages are indexed by their keys.",
+        "maxMsgsNumBatch": "Messages a query by key returns, at most.",
+        "maxTransferCountOnMessageInMemory": "Messages a pull returns when they are in memory.",
+        "maxTransferBytesOnMessageInMemory": "Bytes a pull returns when they are in memory; one"
+        " message is always returned.",
+        "maxTransferCountOnMessageInDisk": "The same for messages that are on disk only.",
+        "maxTransferBytesOnMessageInDisk": "The same for bytes.",
+        "accessMessageInMemoryMaxRatio": "The newest messages, up to this many percent of the"
+        " machine's memory, are taken to be in memory.",
+        "maxFilterMessageSize": "Bytes of queue entries one pull may look through.",
+        "osPageCacheBusyTimeOutMills": "Sends that waited behind an append that took longer are"
+        " refused as busy.",
+        "messageDelayLevel": "The delays behind the levels of delayed messages.",
+    },
+    NameServerConfig: {
+        "bindAddress": "Where to listen.",
+        "listenPort": "Where to listen; 0 picks a free port.",
+        "kvConfigPath": "The file of the key-value table.",
+        "scanNotActiveBrokerInterval": "How often it looks for brokers that fell silent.",
+        "brokerChannelExpiredTime": "How long a broker may be silent.",
+        "orderMessageEnable": "Whether routes tell clients of order topics.",
+        "returnOrderTopicConfigToBroker": "Whether brokers hear of order topics.",
+        "enableAllTopicList": "Whether the list of all topics is given out.",
+        "deleteTopicWithBrokerRegistration": "Whether topics that a registration leaves out are"
+        " forgotten.",
+    },
+}
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join([INTRODUCTION, *(_section(kind, running) for kind, running in SECTIONS)])
+
+
+def _section(kind: type[msgspec.Struct], running: frozenset[str]) -> str:
+    words = WORDS[kind]
+    settings = keys_of(kind)
+    if words.keys() != settings.keys():
+        raise SystemExit(f"{kind.__name__}: {words.keys() ^ settings.keys()} lack words or setting")
+    lines = [
+        f"## {TITLES[kind]}",
+        "",
+        str(kind.__doc__),
+        "",
+        "| key | default | running | meaning |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| `{key}` | {_default(settings[key].default)} | {'yes' if key in running else ''}"
+        f" | {meaning} |"
+        for key, meaning in words.items()
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _default(value: object) -> str:
+    if isinstance(value, bool):
+        return "`true`" if value else "`false`"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"`{value}`" if value != "" else ""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
