@@ -20,6 +20,7 @@ class GoldenFrame:
 
     capture: str
     sender: str
+    connection: int
     header: dict[str, object]
     body: bytes
     body_is_whole: bool
@@ -88,6 +89,7 @@ def _frame(capture: str, entry: dict[str, object]) -> GoldenFrame:
     return GoldenFrame(
         capture=capture,
         sender=str(entry["from"]),
+        connection=int(str(entry["connection"])),
         header=header,
         body=data,
         body_is_whole=len(data) == entry["body_bytes"],

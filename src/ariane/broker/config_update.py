@@ -119,7 +119,8 @@ def apply(state: BrokerState, config: BrokerConfig, store_config: StoreConfig) -
     """Let every part of the broker work by new settings."""
     has_other_rights = config.permission != state.config.permission
     state.config = state.topics.config = state.groups.config = config
-    state.store_config = state.store.config = store_config
+    state.store_config = store_config
+    state.store.reconfigure(store_config)
     if has_other_rights:
         state.topics.touch()
 

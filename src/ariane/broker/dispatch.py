@@ -111,6 +111,10 @@ HANDLERS: Final[dict[int, Handler]] = {
     RequestCode.GET_BROKER_CONFIG: Handler(admin.broker_config),
     RequestCode.UPDATE_BROKER_CONFIG: Handler(admin.update_config),
     RequestCode.VIEW_BROKER_STATS_DATA: Handler(admin.stats_data, StatisticsHeader),
+    RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: Handler(admin.clean_store),
+    RequestCode.DELETE_EXPIRED_COMMITLOG: Handler(admin.clean_store),
+    RequestCode.TRIGGER_DELETE_FILES: Handler(admin.clean_store),
+    RequestCode.CLEAN_UNUSED_TOPIC: Handler(admin.clean_unused_topics),
     RequestCode.QUERY_CONSUME_QUEUE: Handler(admin.queue_entries, ConsumeQueueHeader),
 }
 

@@ -1,7 +1,7 @@
 """How much passes through the broker: counts that only grow, and rates derived by sampling them.
 
 Nothing here runs once per message. Handlers add to a `Tally` once per request; the hot lane keeps
-counts of its own, which `refresh` drains into tallies just before each sample. Rates over the last
+counts of its own, which `refresh` brings into tallies just before each sample. Rates over the last
 minute, hour and day come from samples 10 seconds, 10 minutes and an hour apart, as RocketMQ's do;
 totals are sampled each second for the 10, 60 and 600 second rates that `clusterList` shows.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from datetime import date
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from ariane.clock import Clock, Timers
 
@@ -34,18 +34,6 @@ class Tally:
         """Count what one request moved."""
         self.messages += messages
         self.bytes += byte_count
-
-    def drain(self, counter: Counter) -> None:
-        """Take over what was counted elsewhere, leaving nothing there."""
-        self.add(counter.message_count, counter.byte_count)
-        counter.message_count = counter.byte_count = 0
-
-
-class Counter(Protocol):
-    """Counts that somebody else keeps, as the hot lane does."""
-
-    message_count: int
-    byte_count: int
 
 
 class Rate(NamedTuple):

@@ -58,7 +58,7 @@ class Keeper:
         checkpoint: Checkpoint,
         on_failed: Callable[[str], None],
     ) -> None:
-        self._config = config
+        self.config = config
         self._disk = disk
         self._clock = clock
         self._lane = lane
@@ -109,7 +109,7 @@ class Keeper:
             claim = replace(self._saved.claim, queue_count=0, queue_entries=0)
             self._file.save(replace(self._saved, claim=claim))
 
-    def clean(self, used_ratio: float) -> int:
+    def clean(self, used_ratio: float, *, is_asked: bool = False) -> int:
         """Remove the segments that may go, and what pointed into them; how many there were."""
         covered = min(self._flusher.flushed, self.claimed)
         size = self._log.file_bytes
@@ -120,11 +120,12 @@ class Keeper:
             if first + (i + 1) * size <= covered
         ]
         count = removable_count(
-            self._config,
+            self.config,
             Situation(
                 self._clock.wall_ms() / 1000,
                 used_ratio,
                 [self._disk.modified_s(file.path) for file in files],
+                is_asked,
             ),
         )
         if count:

@@ -21,13 +21,15 @@ class Situation(NamedTuple):
     now_s: float
     used_ratio: float
     modified_s: Sequence[float]  # of the segments that may go at all, oldest first
+    is_asked: bool = False  # by an administrator, who does not wait for the hour
 
 
 def removable_count(config: StoreConfig, situation: Situation) -> int:
     """How many of the oldest segments to remove now."""
     is_filling = situation.used_ratio > config.disk_used_max_percent / 100
     is_forced = config.force_clean_enabled and situation.used_ratio > config.disk_force_ratio
-    if not (is_filling or is_forced or is_delete_hour(config.delete_hours, situation.now_s)):
+    is_time = situation.is_asked or is_delete_hour(config.delete_hours, situation.now_s)
+    if not (is_filling or is_forced or is_time):
         return 0
     count = 0
     for modified_s in situation.modified_s[: config.delete_batch_max]:

@@ -30,6 +30,7 @@ from ariane.store import lookups
 from ariane.store.appending import Appender
 from ariane.store.background import InlineLane, Lane, Post, ThreadLane
 from ariane.store.checkpoint import Checkpoint, CheckpointFile
+from ariane.store.delays import delays_ms_of
 from ariane.store.flush import Flusher
 from ariane.store.hosts import host_bytes_of
 from ariane.store.indexes import Indexes
@@ -61,7 +62,6 @@ RECORD_SPARE_BYTES: Final = 64 * 1024  # what a record may have beside its body
 BLANK_BYTES: Final = 8
 READ_BYTES_MAX: Final = 128 << 20
 USAGE_INTERVAL_MS: Final = 1000
-UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class Store:
@@ -250,10 +250,14 @@ class Store:
         if self.read_only_reason is None:
             self._preparation.look(is_mapped=self._staging is None)
 
-    def clean(self) -> int:
-        """Remove old segments that may go; how many went."""
+    def clean(self, *, is_asked: bool = False) -> int:
+        """Remove old segments that may go, at any hour when asked to; how many went."""
         self._look_at_disk()
-        return self._keeper.clean(self.disk_used_ratio)
+        return self._keeper.clean(self.disk_used_ratio, is_asked=is_asked)
+
+    def reconfigure(self, config: StoreConfig) -> None:
+        """Work by other settings from now on; sizes and the way of flushing stay as opened."""
+        self.config = self._keeper.config = config
 
     def read(
         self,
@@ -475,11 +479,6 @@ class Store:
             return False
         self._due_s[name] = now_s + interval_ms / 1000
         return True
-
-
-def delays_ms_of(levels: str) -> list[int]:
-    """Read `1s 5s 10m`: the delay of each level."""
-    return [int(level[:-1]) * UNITS_MS[level[-1]] for level in levels.split()]
 
 
 def _memory_bytes() -> int:

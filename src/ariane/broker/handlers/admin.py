@@ -100,6 +100,20 @@ def queue_entries(request: Request[ConsumeQueueHeader], state: BrokerState) -> R
     return Reply.of(body=fastjson.encode(body))
 
 
+def clean_store(request: Request[None], state: BrokerState) -> Reply:
+    """Remove segments past their time now, whatever the hour, and what points into them."""
+    state.store.clean(is_asked=True)
+    return Reply.of()
+
+
+def clean_unused_topics(request: Request[None], state: BrokerState) -> Reply:
+    """Remove the queues of topics that are no more."""
+    for topic in state.store.topics():
+        if state.topics.get(topic) is None and not state.topics.is_system(topic):
+            state.store.delete_topic(topic)
+    return Reply.of()
+
+
 def entry_at(header: ConsumeQueueHeader, queue_offset: int, state: BrokerState) -> QueueEntry:
     """One entry of a queue."""
     queue = state.store.queue(header.topic, header.queue_id)
