@@ -28,8 +28,6 @@ class Lane:
     index: Index | None
     topics: dict[bytes, TopicSlot]
     grants: dict[bytes, Grant]
-    is_sync: bool
-    moves_visible: bool
     held_bytes: int
     hot_count: int
     def __init__(
@@ -38,6 +36,7 @@ class Lane:
         *,
         decode: Callable[[bytes], Any],
         begin: Callable[[], int],
+        on_placed: Callable[[], None],
         on_arrivals: Callable[[list[Queue]], None],
         host: bytes,
         is_sync: bool,

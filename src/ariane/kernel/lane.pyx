@@ -100,21 +100,24 @@ cdef class Lane:
     """What all connections of a broker share: the store's tails, the open topics, the granted pulls.
 
     `decode(frame)` makes a Command of a whole frame; `begin()` gives the wall clock in milliseconds,
-    or a negative number while nothing may take the lane; `on_arrivals(queues)` hears of queues that
-    grew while somebody waited for them.
+    or a negative number while nothing may take the lane; `on_placed()` hears that the log grew, when
+    its end is not shown at once; `on_arrivals(queues)` hears of queues that grew while somebody
+    waited for them.
     """
 
     cdef Log log
     cdef public Index index
     cdef readonly dict topics   # name -> TopicSlot
     cdef readonly dict grants   # grant_key_of(...) -> Grant
-    cdef public bint is_sync
-    cdef public bint moves_visible
-    cdef public int64_t held_bytes
+    cdef bint is_sync
+    cdef bint moves_visible
+    cdef readonly int64_t held_bytes
     cdef readonly int64_t hot_count
     cdef object decode
     cdef object begin
+    cdef object on_placed
     cdef object on_arrivals
+    cdef bint has_placed
     cdef bytes suffix
     cdef bytes region
     cdef bytes trace
@@ -134,14 +137,16 @@ cdef class Lane:
     cdef object scratch_owner
     cdef TopicSlot last_topic
 
-    def __init__(self, Log log not None, *, decode, begin, on_arrivals, bytes host not None, bint is_sync,
+    def __init__(self, Log log not None, *, decode, begin, on_placed, on_arrivals, bytes host not None, bint is_sync,
                  bint moves_visible, int64_t frame_bytes_max, int64_t header_bytes_max, int64_t held_bytes_max):
         self.log = log
         self.topics = {}
         self.grants = {}
         self.decode = decode
         self.begin = begin
+        self.on_placed = on_placed
         self.on_arrivals = on_arrivals
+        self.has_placed = False
         self.host = host
         self.is_sync = is_sync
         self.moves_visible = moves_visible
@@ -343,6 +348,9 @@ cdef class LaneReader:
             self.send(lane.now.take())
         if lane.later.size:
             self.park(lane.later.take(), lane.later_offset)
+        if lane.has_placed:
+            lane.has_placed = False
+            lane.on_placed()
         if lane.arrivals:
             arrivals = lane.arrivals
             lane.arrivals = []
@@ -507,6 +515,8 @@ cdef class LaneReader:
         lane.last_topic.byte_count += size
         if lane.moves_visible:
             lane.log.visible = lane.log.end
+        else:
+            lane.has_placed = True
         if queue.is_waiting and (not lane.arrivals or lane.arrivals[len(lane.arrivals) - 1] is not queue):
             lane.arrivals.append(queue)
         return 0
