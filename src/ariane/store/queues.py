@@ -115,7 +115,10 @@ class Queues:
             file = files.files[(position - queue.first_position) // self._file_bytes]
             start = position % self._file_bytes
             chunk = min(max(start, FIRST_CHUNK_BYTES), CHUNK_BYTES)
-            stop = min(start - start % FIRST_CHUNK_BYTES + chunk, self._file_bytes)
+            # Up to a whole page, and always past `start`: pages do not end where entries do.
+            stop = min(
+                -(-(start + chunk) // FIRST_CHUNK_BYTES) * FIRST_CHUNK_BYTES, self._file_bytes
+            )
             file.reserve(start, stop)
             queue.reserved_end = (position - start + stop) // ENTRY_BYTES
 
