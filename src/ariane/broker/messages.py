@@ -29,7 +29,7 @@ WAIT_KEY: Final = "WAIT"
 RESERVED_KEYS: Final = (REGION_KEY, TRACE_KEY, CLUSTER_KEY, "POP_CK", "__CRC32#")  # ours to set
 ENTRY_HEAD: Final = struct.Struct(">iiiii")  # whole size, magic, body CRC, flag, body size
 ENTRY_PROPERTIES: Final = struct.Struct(">h")  # size of the properties that follow
-ADDRESS_FLAGS: Final = SystemFlag.BORN_HOST_IPV6 | SystemFlag.STORE_HOST_IPV6
+ADDRESS_FLAGS: Final = int(SystemFlag.BORN_HOST_IPV6 | SystemFlag.STORE_HOST_IPV6)
 
 
 class MessageIllegal(RequestRejected):
@@ -50,11 +50,7 @@ def stored_properties(text: str, config: BrokerConfig, unique_key: str | None = 
     if any(f"{key}\x01" in text for key in RESERVED_KEYS):
         pairs = text.removesuffix("\x02").split("\x02")
         text = "".join(f"{pair}\x02" for pair in pairs if not _is_reserved(pair))
-    text += (
-        f"{REGION_KEY}\x01{config.region}\x02"
-        f"{TRACE_KEY}\x01{'true' if config.trace_on else 'false'}\x02"
-        f"{CLUSTER_KEY}\x01{config.cluster}\x02"
-    )
+    text += own_properties(config)
     if unique_key is not None:
         text += f"{UNIQUE_KEY}\x01{unique_key}\x02"
     stored = text.encode()
@@ -64,6 +60,15 @@ def stored_properties(text: str, config: BrokerConfig, unique_key: str | None = 
             f"{PROPERTIES_BYTES_MAX} are allowed"
         )
     return stored
+
+
+def own_properties(config: BrokerConfig) -> str:
+    """What the broker adds to every message sent to it."""
+    return (
+        f"{REGION_KEY}\x01{config.region}\x02"
+        f"{TRACE_KEY}\x01{'true' if config.trace_on else 'false'}\x02"
+        f"{CLUSTER_KEY}\x01{config.cluster}\x02"
+    )
 
 
 def message_of(request: SendRequest, queue_id: int, state: BrokerState) -> NewMessage:

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ariane.codes import ResponseCode
-from ariane.errors import DiskFull, ProtocolError, RequestRejected, StoreError, StoreReadOnly
+from ariane.errors import (
+    DiskFull,
+    MessageTooLarge,
+    ProtocolError,
+    RequestRejected,
+    StoreError,
+    StoreReadOnly,
+)
 from ariane.protocol.command import Command, reply
 from ariane.protocol.headers import Header
 from ariane.remoting.connection import Connection
@@ -103,6 +110,8 @@ def attempt(run: Callable[[], T]) -> T | Reply:
         return Reply(header, code=rejection.code, remark=str(rejection))
     except ProtocolError as error:  # a header or body that cannot be read
         return Reply.refusal(ResponseCode.SYSTEM_ERROR, str(error))
+    except MessageTooLarge as error:
+        return Reply.refusal(ResponseCode.MESSAGE_ILLEGAL, str(error))
     except (DiskFull, StoreReadOnly) as error:
         return Reply.refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
     except StoreError as error:
