@@ -86,7 +86,7 @@ class SavedFile:
     def __init__(self, path: str, encode: Callable[[], bytes], saver: Saver) -> None:
         self.path = path
         self._encode = encode
-        self._saver = saver
+        self.saver = saver
         self._is_stale = False
         self._is_writing = False
         self._waiting: list[WhenSaved] = []  # for the next write
@@ -108,7 +108,7 @@ class SavedFile:
         self._is_stale, self._is_writing = False, True
         self._in_flight, self._waiting = self._waiting, []
         content = self._encode()
-        self._saver.run(lambda: self._write(content))
+        self.saver.run(lambda: self._write(content))
 
     def save_now(self) -> None:
         """Write the table whatever was under way: the last save, once the saver is closed."""
@@ -129,10 +129,10 @@ class SavedFile:
     def _write(self, content: bytes) -> None:
         fault: Exception | None = None
         try:
-            self._saver.write(self.path, content)
+            self.saver.write(self.path, content)
         except (OSError, StoreError) as error:
             fault = error
-        self._saver.post(lambda: self._written(fault))
+        self.saver.post(lambda: self._written(fault))
 
     def _written(self, fault: Exception | None) -> None:
         self._is_writing = False

@@ -155,6 +155,8 @@ class Registration:
         waits = {asyncio.ensure_future(link.settled()) for link in self.links}
         while waits and not any(link.is_registered for link in self.links):
             _, waits = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
 
     async def stop(self) -> None:
         """Unregister everywhere."""

@@ -53,7 +53,7 @@ def test_apaches_file_is_read_and_written_back_alike(world: World) -> None:
     assert isinstance(ours, dict)
     assert isinstance(theirs, dict)
     assert ours.keys() == theirs.keys()
-    assert ours["offsetTable"].pop("new@readers") == {"11": 5}  # type: ignore[union-attr, call-arg]
+    assert ours["offsetTable"].pop("new@readers") == {"11": 5}  # type: ignore[union-attr, arg-type]
     assert ours["offsetTable"] == theirs["offsetTable"]
     assert b"\n\t\t\t11:5\n" in world.disk.read(OFFSETS_PATH)  # numbers as keys stay bare
     assert world.again().get("new", "readers", 11) == 5

@@ -81,7 +81,7 @@ def test_the_golden_topics_are_served_and_written_back_alike() -> None:
     assert isinstance(ours, dict)
     assert isinstance(theirs, dict)
     assert ours.keys() == theirs.keys()
-    assert ours["topicConfigTable"].pop("brand_new").keys() == {  # type: ignore[index, union-attr]
+    assert ours["topicConfigTable"].pop("brand_new").keys() == {  # type: ignore[union-attr, arg-type]
         "attributes", "order", "perm", "readQueueNums", "topicFilterType", "topicName",
         "topicSysFlag", "writeQueueNums",
     }  # fmt: skip
@@ -97,7 +97,7 @@ def test_the_golden_groups_are_served_and_written_back_alike() -> None:
     theirs = fastjson.loads(golden)
     assert isinstance(ours, dict)
     assert isinstance(theirs, dict)
-    assert ours["subscriptionGroupTable"].pop("brand_new") is not None  # type: ignore[union-attr, call-arg]
+    assert ours["subscriptionGroupTable"].pop("brand_new") is not None  # type: ignore[union-attr, arg-type]
     assert ours["subscriptionGroupTable"] == theirs["subscriptionGroupTable"]
     assert ours["forbiddenTable"] == theirs["forbiddenTable"]
 

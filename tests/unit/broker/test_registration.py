@@ -1,0 +1,268 @@
+"""Registration: all name servers at once, none waiting for another, again when it is due."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+
+from ariane.broker.registration import Registration, addresses_of
+from ariane.codes import RequestCode
+from ariane.config import BrokerConfig
+from ariane.errors import ConnectionLost
+from ariane.protocol.bodies import RegisterBrokerBody, decode_register_body
+from ariane.protocol.command import Command, reply
+from tests.unit.broker.rig import STORE_HOST, Rig
+
+
+class NameServer:
+    """Answers at once, never, or not at all."""
+
+    def __init__(self) -> None:
+        self.heard: list[Command] = []
+        self.code = 0
+        self.is_down = False
+        self.is_slow = False
+        self.connection: SimpleNamespace | None = None
+        self.held: list[asyncio.Future[None]] = []
+
+    def bodies(self) -> list[RegisterBrokerBody]:
+        return [
+            decode_register_body(command.body)
+            for command in self.heard
+            if command.code == RequestCode.REGISTER_BROKER
+        ]
+
+    def drop(self) -> None:
+        """Lose the connection."""
+        assert self.connection is not None
+        lost, self.connection = self.connection, None
+        for callback in lost.on_close:
+            callback(lost)
+
+
+class Pool:
+    """Connections to name servers that are only objects."""
+
+    def __init__(self, **servers: NameServer) -> None:
+        self.servers = {f"{name}:9876": server for name, server in servers.items()}
+
+    def existing(self, address: str) -> SimpleNamespace | None:
+        return self.servers[address].connection
+
+    async def get(self, address: str) -> SimpleNamespace:
+        server = self.servers[address]
+        if server.is_down:
+            raise ConnectionLost(f"cannot connect to {address}")
+        if server.connection is None:
+            callbacks: list[Callable[[object], None]] = []
+            server.connection = SimpleNamespace(on_close=callbacks)
+        return server.connection
+
+    async def request(self, address: str, command: Command, timeout_s: float) -> Command:
+        server = self.servers[address]
+        await self.get(address)
+        server.heard.append(command)
+        if server.is_slow:
+            server.held.append(asyncio.get_running_loop().create_future())
+            await server.held[-1]
+        return reply(command, server.code, remark="as told")
+
+
+class World:
+    """A broker and the name servers it should register with."""
+
+    def __init__(self, **servers: NameServer) -> None:
+        self.servers = servers
+        addresses = ";".join(f"{name}:9876" for name in servers)
+        self.rig = Rig(BrokerConfig(name_servers=addresses))
+        pool = Pool(**servers)
+        self.registration = Registration(self.rig.state, pool, STORE_HOST)  # type: ignore[arg-type]
+        self.rig.state.registration = self.registration
+
+    def is_registered(self) -> bool:
+        return self.registration.links[0].is_registered
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let timers fire, and what they start run."""
+        self.rig.clock.advance(seconds)
+        await turns()
+
+
+async def turns() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_a_broker_registers_everywhere_with_all_its_topics() -> None:
+    one, two = NameServer(), NameServer()
+    world = World(one=one, two=two)
+    world.registration.start()
+    await world.registration.settled()
+    await turns()
+    for server in (one, two):
+        [command] = server.heard
+        assert command.code == RequestCode.REGISTER_BROKER
+        assert command.ext == {
+            "brokerName": "broker-a",
+            "brokerAddr": "127.0.0.1:10911",
+            "clusterName": "DefaultCluster",
+            "haServerAddr": "127.0.0.1:10912",
+            "brokerId": "0",
+            "compressed": "false",
+            "bodyCrc32": str(zlib.crc32(command.body) & 0x7FFFFFFF),
+        }
+        assert server.bodies()[0].table == world.rig.state.topics.table()
+    await world.pass_time(30)
+    assert (len(one.heard), len(two.heard)) == (2, 2)
+
+
+async def test_changes_within_one_turn_are_told_together() -> None:
+    server = NameServer()
+    world = World(one=server)
+    world.registration.start()
+    await turns()
+    for number in range(50):
+        world.rig.topic(f"topic{number}")
+    await turns()
+    assert len(server.heard) == 2
+    assert "topic49" in server.bodies()[-1].table.topics
+
+
+async def test_changes_during_a_registration_are_told_after_it() -> None:
+    server = NameServer()
+    world = World(one=server)
+    world.registration.start()
+    await turns()
+    server.is_slow = True
+    world.rig.topic("during")
+    await turns()
+    for number in range(5):
+        world.rig.topic(f"later{number}")
+        await turns()
+    assert len(server.heard) == 2  # one under way, and no more at a time
+    server.is_slow = False
+    server.held.pop().set_result(None)
+    await turns()
+    assert len(server.heard) == 3
+    assert "later4" in server.bodies()[-1].table.topics
+
+
+async def test_one_that_is_gone_or_silent_delays_nobody() -> None:
+    good, gone, silent = NameServer(), NameServer(), NameServer()
+    gone.is_down = silent.is_slow = True
+    world = World(gone=gone, silent=silent, good=good)
+    world.registration.start()
+    await asyncio.wait_for(world.registration.settled(), 5)
+    assert len(good.heard) == 1
+    world.rig.topic("new")
+    await turns()
+    assert "new" in good.bodies()[-1].table.topics
+    for future in silent.held:
+        future.set_result(None)
+    await turns()
+
+
+async def test_failure_is_retried_soon_and_success_ends_that() -> None:
+    server = NameServer()
+    server.is_down = True
+    world = World(one=server)
+    world.registration.start()
+    await world.registration.settled()
+    assert not world.is_registered()
+    server.is_down = False
+    await world.pass_time(3)
+    assert world.is_registered()
+    await world.pass_time(9)
+    assert len(server.heard) == 1
+    server.code = 1  # it refuses
+    await world.pass_time(30)
+    assert not world.is_registered()
+
+
+async def test_a_lost_connection_is_made_good() -> None:
+    server = NameServer()
+    world = World(one=server)
+    world.registration.start()
+    await turns()
+    server.drop()
+    assert not world.is_registered()
+    await world.pass_time(1)
+    assert world.is_registered()
+    assert len(server.heard) == 2
+
+
+async def test_a_stopping_broker_says_goodbye_to_those_it_reached() -> None:
+    there, gone = NameServer(), NameServer()
+    gone.is_down = True
+    world = World(there=there, gone=gone)
+    world.registration.start()
+    await turns()
+    await world.registration.stop()
+    assert there.heard[-1].code == RequestCode.UNREGISTER_BROKER
+    assert there.heard[-1].ext["brokerAddr"] == "127.0.0.1:10911"
+    assert gone.heard == []
+    heard = len(there.heard)
+    there.drop()
+    await world.pass_time(120)
+    assert len(there.heard) == heard
+
+
+async def test_rights_the_broker_lacks_are_not_offered() -> None:
+    server = NameServer()
+    world = World(one=server)
+    world.rig.configure(permission=4)
+    world.rig.topic("T", permission=6)
+    world.registration.start()
+    await turns()
+    topics = server.bodies()[-1].table.topics
+    assert topics["T"].permission == 4
+    assert topics["TBW102"].permission == 5
+
+
+async def test_a_change_is_known_when_those_that_listen_have_heard_it() -> None:
+    quick, slow, gone = NameServer(), NameServer(), NameServer()
+    gone.is_down = True
+    world = World(quick=quick, slow=slow, gone=gone)
+    world.registration.start()
+    await turns()
+    slow.is_slow = True
+    told: list[str] = []
+    world.rig.topic("T")
+    world.registration.when_told(lambda: told.append("T"))
+    await turns()
+    assert told == []
+    slow.held.pop().set_result(None)
+    await turns()
+    assert told == ["T"]
+    world.registration.when_told(lambda: told.append("nothing new"))
+    assert told == ["T", "nothing new"]
+    world.rig.topic("T2")
+    world.registration.when_told(lambda: told.append("T2"))
+    await world.pass_time(1)  # the slow one is too slow
+    assert told[-1] == "T2"
+    slow.held.pop().set_result(None)
+    await turns()
+    assert told.count("T2") == 1
+
+
+async def test_a_broker_without_name_servers_serves_alone() -> None:
+    world = World()
+    world.registration.start()
+    await world.registration.settled()
+    world.rig.topic("T")
+    told: list[bool] = []
+    world.registration.when_told(lambda: told.append(True))
+    assert told == [True]
+    await world.registration.stop()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", []), ("a:1", ["a:1"]), (" a:1 ; b:2;;a:1;", ["a:1", "b:2"])],
+)
+def test_addresses_are_listed_once(text: str, expected: list[str]) -> None:
+    assert addresses_of(text) == expected
