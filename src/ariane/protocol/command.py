@@ -165,8 +165,15 @@ class ByteBudget:
 class FrameReader(Protocol):
     """What a connection needs of its decoder."""
 
-    frame_count: int  # frames completed so far
-    partial_bytes: int  # bytes held of a frame that is not complete
+    @property
+    def frame_count(self) -> int:
+        """Frames completed so far."""
+        ...
+
+    @property
+    def partial_bytes(self) -> int:
+        """Bytes held of a frame that is not complete."""
+        ...
 
     def get_buffer(self, size_hint: int) -> memoryview:
         """Where the next bytes of the stream go."""
@@ -259,7 +266,7 @@ class CommandDecoder:
                 end = self._frame_end(data, position)
                 if end > len(data):
                     break
-                commands.append(_command_of(data[position:end]))
+                commands.append(command_of(data[position:end]))
                 position = end
         except ProtocolError as error:
             # Kept without its traceback, which would keep the bytes alive too.
@@ -306,7 +313,8 @@ class CommandDecoder:
             raise self._error
 
 
-def _command_of(frame: memoryview) -> Command:
+def command_of(frame: memoryview | bytes) -> Command:
+    """The command in one whole frame; raises BadHeader."""
     word = LENGTHS.unpack_from(frame)[1]
     body_at = LENGTHS.size + (word & 0xFFFFFF)
     header = bytes(frame[LENGTHS.size : body_at])

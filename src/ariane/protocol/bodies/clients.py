@@ -15,21 +15,21 @@ CLUSTERING = "CLUSTERING"
 BROADCASTING = "BROADCASTING"
 
 
-class SubscriptionData(JavaBody, frozen=True, kw_only=True):
+class SubscriptionData(msgspec.Struct, frozen=True, kw_only=True):
     """What a group wants of one topic."""
 
     class_filter_mode: bool = field(name="classFilterMode", default=False)
     tag_codes: Annotated[list[int], Meta(max_length=1024)] = field(
         name="codeSet", default_factory=list
     )
-    expression_type: str | None = field(name="expressionType", default="TAG")
+    expression_type: str = field(name="expressionType", default="TAG")  # "" means TAG too
     expression: str = field(name="subString", default="*")
     version: Int64 = field(name="subVersion", default=0)
     tags: Annotated[list[str], Meta(max_length=1024)] = field(name="tagsSet", default_factory=list)
     topic: str
 
 
-class ConsumerData(JavaBody, frozen=True, kw_only=True):
+class ConsumerData(msgspec.Struct, frozen=True, kw_only=True):
     """One consumer group a client belongs to."""
 
     consume_from_where: str = field(name="consumeFromWhere", default="CONSUME_FROM_LAST_OFFSET")
