@@ -24,22 +24,17 @@ MEMORY_MAX = 512 << 20
 ANSWER_S = 20  # a server that takes longer hangs
 
 
-@dataclass
 class GoodClient(threading.Thread):
     """Sends one message after another and reads each back; anything amiss ends it."""
 
-    address: tuple[str, int]
-    topic: str = "GoodTopic"
-    sent: int = 0
-    slowest_s: float = 0
-    failure: BaseException | None = None
-    stopping: threading.Event = field(default_factory=threading.Event)
-
-    def __post_init__(self) -> None:
+    def __init__(self, address: tuple[str, int], topic: str) -> None:
         super().__init__(daemon=True)
-
-    def __hash__(self) -> int:
-        return id(self)
+        self.address = address
+        self.topic = topic
+        self.sent = 0
+        self.slowest_s = 0.0
+        self.failure: BaseException | None = None
+        self.stopping = threading.Event()
 
     def run(self) -> None:
         try:
@@ -169,7 +164,7 @@ def test_broker_survives_hostile_frames_while_a_good_client_loses_nothing(tmp_pa
             wire.create_topic("GoodTopic")
             wire.create_topic("HostileTopic")
         at_rest = anonymous_bytes(server.broker_process.pid)
-        good = GoodClient(server.broker)
+        good = GoodClient(server.broker, "GoodTopic")
         good.start()
         wait_until(lambda: good.sent >= 100 or good.failure, "the good client to be under way")
         deaf = never_reading(server.broker, 8)

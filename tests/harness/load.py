@@ -2,12 +2,14 @@
 
 import threading
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tests.harness.wire import SEND_BATCH, SEND_V2, Wire, batch_body, send_header, sent_of
 
 WINDOW = 32
 BATCH = 8
+QUEUES = 4
+BODY_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,27 +22,20 @@ class Acknowledged:
     key: str
 
 
-@dataclass
 class Producer(threading.Thread):
     """Keeps requests in flight on one connection until the server goes away or it is told to stop.
 
     Every fourth request is a batch. What is in flight at the end may be kept or not.
     """
 
-    address: tuple[str, int]
-    topic: str
-    name: str
-    queue_count: int = 4
-    body_bytes: int = 200
-    acknowledged: list[Acknowledged] = field(default_factory=list)
-    refusals: list[str] = field(default_factory=list)
-    stopping: threading.Event = field(default_factory=threading.Event)
-
-    def __post_init__(self) -> None:
+    def __init__(self, address: tuple[str, int], topic: str, prefix: str) -> None:
         super().__init__(daemon=True)
-
-    def __hash__(self) -> int:
-        return id(self)
+        self.address = address
+        self.topic = topic
+        self.prefix = prefix  # of every key and body
+        self.acknowledged: list[Acknowledged] = []
+        self.refusals: list[str] = []
+        self.stopping = threading.Event()
 
     def run(self) -> None:
         in_flight: deque[tuple[int, list[bytes], list[str]]] = deque()
@@ -57,9 +52,9 @@ class Producer(threading.Thread):
 
     def _send(self, wire: Wire, number: int) -> tuple[int, list[bytes], list[str]]:
         count = BATCH if number % 4 == 3 else 1
-        keys = [f"{self.name}-{number}-{part}" for part in range(count)]
-        bodies = [key.encode().ljust(self.body_bytes, b".") for key in keys]
-        queue_id = number % self.queue_count
+        keys = [f"{self.prefix}-{number}-{part}" for part in range(count)]
+        bodies = [key.encode().ljust(BODY_BYTES, b".") for key in keys]
+        queue_id = number % QUEUES
         if count == 1:
             header = send_header(self.topic, queue_id, key=keys[0], tag="T")
             return wire.write(SEND_V2, header, bodies[0]), bodies, keys
