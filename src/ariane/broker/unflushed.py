@@ -50,7 +50,10 @@ class Unflushed:
         """Send these answers when the log is flushed up to `after`, or say that it was too late."""
         deadline_s = self._timers.clock.monotonic_s() + self._timeout_s()
         self._waiting.append(_Waiting(after, deadline_s, connection, frames))
-        self._arm()
+        if self._store.read_only_reason is not None:  # it failed already
+            self.release()
+        else:
+            self._arm()
 
     def release(self) -> None:
         """Give every answer that may now be given."""

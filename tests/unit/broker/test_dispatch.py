@@ -69,6 +69,19 @@ def test_a_store_that_cannot_write_says_so() -> None:
     assert "fdatasync failed" in (answer.remark or "")
 
 
+def test_a_disk_that_is_full_refuses_until_there_is_room() -> None:
+    rig = Rig()
+    rig.topic("T")
+    rig.disk.used_ratio = 0.95
+    rig.state.store.clean()
+    answer = rig.send()
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "95% full" in (answer.remark or "")
+    rig.disk.used_ratio = 0.5
+    rig.state.store.clean()
+    assert rig.send().code == ResponseCode.SUCCESS
+
+
 @pytest.mark.parametrize("missing", ["b", "e", "g"])
 def test_a_header_that_lacks_a_field_is_refused_by_name(missing: str) -> None:
     fields = send_fields()

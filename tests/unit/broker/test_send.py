@@ -5,13 +5,14 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+import msgspec
 import pytest
 
 from ariane.codes import RequestCode, ResponseCode
-from ariane.config import BrokerConfig, StoreConfig
+from ariane.config import BrokerConfig
 from ariane.protocol.command import Command, Serializer
 from ariane.protocol.message import BatchEntry, encode_batch
-from tests.unit.broker.rig import Peer, Rig, send_fields
+from tests.unit.broker.rig import SMALL_STORE, Peer, Rig, send_fields
 
 OURS = "MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02CLUSTER\x01DefaultCluster\x02"
 
@@ -225,7 +226,7 @@ def test_a_broker_closed_to_writing_refuses_order_topics(rig: Rig) -> None:
 
 
 def test_bodies_too_large_or_missing() -> None:
-    rig = Rig(store_config=StoreConfig(message_bytes_max=1000))
+    rig = Rig(store_config=msgspec.structs.replace(SMALL_STORE, message_bytes_max=1000))
     rig.topic("T")
     refused(rig, ResponseCode.MESSAGE_ILLEGAL, body=b"x" * 1001)
     refused(rig, ResponseCode.MESSAGE_ILLEGAL, body=b"")
