@@ -17,6 +17,7 @@ from ariane.broker.config_update import ConfigUpdates
 from ariane.broker.consume_offsets import OffsetTable
 from ariane.broker.dispatch import dispatch
 from ariane.broker.flow_control import FlowControl
+from ariane.broker.hot_lane import HotLane
 from ariane.broker.locks import QueueLocks
 from ariane.broker.long_polling import LongPolling
 from ariane.broker.persistence import Saver, ThreadSaver
@@ -114,12 +115,16 @@ class Broker:
             self._state.held.release_all()
         for server in self._servers:
             await server.close()
-        await asyncio.to_thread(self._close)
+        self._close()
         logger.info("broker stopped name=%s", self._config.name)
 
     async def _open(self, address: tuple[str, int]) -> None:
         """Open the store, off the loop since recovery may take seconds, and load the tables."""
-        post = asyncio.get_running_loop().call_soon_threadsafe
+        loop = asyncio.get_running_loop()
+
+        def post(call: Callable[[], None]) -> None:
+            loop.call_soon_threadsafe(call)
+
         self._saver = ThreadSaver(partial(config_files.persist, self._disk), post)
         updates = ConfigUpdates(self._clock, self._saver)
         updates.load(self._disk)
@@ -160,6 +165,7 @@ class Broker:
             0,
             bound=bound,
             handler=partial(dispatch, self.state),
+            decoder_of=self.state.lane.reader_of,
             on_close=self.state.clients.closed,
             timers=self._timers,
         )
@@ -197,7 +203,7 @@ def assemble(
     config: BrokerConfig,
     store: Store,
     saver: Saver,
-    updates: ConfigUpdates,
+    updates: ConfigUpdates | None = None,
     *,
     timers: Timers,
     random: Random,
@@ -224,9 +230,10 @@ def assemble(
         unflushed=Unflushed(store, timers, lambda: state.store_config.sync_flush_timeout_ms / 1000),
         unique_keys=UniqueKeys(clock, random, process_id=os.getpid(), host=address[0]),
         store_host=address,
-        updates=updates,
+        updates=updates or ConfigUpdates(clock, saver),
     )
     state.clients.may_notify = state.may_notify
+    state.lane = HotLane(state)
     state.topics.on_change.append(state.held.release)
     state.offsets.on_reset.append(lambda topic, group: state.held.release(topic))
     return state

@@ -17,6 +17,7 @@ from ariane.errors import RequestRejected
 from ariane.remoting.connection import Connection
 
 BEAT_S: Final = 0.05
+CALM_S: Final = 0.1  # a heartbeat less late than this delays nobody enough to matter
 IN_FLIGHT_BYTES_MAX: Final = 256 << 20  # answers peers have not taken yet, all connections together
 
 
@@ -39,6 +40,7 @@ class FlowControl:
         in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
     ) -> None:
         self._timers = timers
+        self._monotonic_s = timers.clock.monotonic_s
         self._config = config
         self._store_config = store_config
         self._connections = connections
@@ -59,6 +61,14 @@ class FlowControl:
         if self._in_flight_bytes > self._in_flight_bytes_max:
             raise Busy("[OVERLOAD]system busy, start flow control for a while")
         self._admit(self._config().pull_wait_max_ms)
+
+    def is_calm(self) -> bool:
+        """Whether nothing at all is being refused; asked once per socket read."""
+        return (
+            self._monotonic_s() - self._beat_due_s < CALM_S
+            and not self._is_page_cache_busy
+            and self._in_flight_bytes <= self._in_flight_bytes_max
+        )
 
     def append_took(self, duration_s: float) -> None:
         """Learn how long an append held the loop."""

@@ -6,7 +6,7 @@ steady world.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random  # noqa: TID251 - the type; the instance is injected
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ariane.broker.config_update import ConfigUpdates
     from ariane.broker.consume_offsets import OffsetTable
     from ariane.broker.flow_control import FlowControl
+    from ariane.broker.hot_lane import HotLane
     from ariane.broker.locks import QueueLocks
     from ariane.broker.long_polling import LongPolling
     from ariane.broker.registration import Registration
@@ -51,6 +52,7 @@ class BrokerState:
     store_host: tuple[str, int]  # what message ids point at
     updates: ConfigUpdates
     registration: Registration | None = None  # once the broker serves
+    lane: HotLane = field(init=False)  # stands in for the handlers, so it needs all the rest
 
     def ack_at(self, end_offset: int, *, waits: bool) -> int | None:
         """The log offset that must be flushed before a message that ends there is acknowledged."""

@@ -11,6 +11,7 @@ class TopicSlot:
     def __init__(self, name: bytes, queues: list[Queue | None]) -> None: ...
 
 class Grant:
+    queues: list[Queue | None]
     message_count: int
     byte_count: int
     def __init__(

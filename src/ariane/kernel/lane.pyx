@@ -75,7 +75,7 @@ cdef class TopicSlot:
 cdef class Grant:
     """Leave to pull: the checks of one (group, topic, filter) have been made and still hold."""
 
-    cdef list queues
+    cdef readonly list queues
     cdef Tags tags
     cdef int64_t subscription_version
     cdef object commit          # (queue id, consume offset): the request brought progress along

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ariane.clock import Timer, Timers
 from ariane.codes import ResponseCode
@@ -38,6 +38,15 @@ class ConnectionLimits:
     unread_bytes_max: int = 64 << 20
     idle_s: float = 120.0
     frame_s: float = 60.0  # for a frame to arrive whole
+
+
+class _Waiting(NamedTuple):
+    """A request whose answer has not come."""
+
+    future: asyncio.Future[Command]
+    deadline_s: float
+    code: int
+    timeout_s: float
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -68,10 +77,11 @@ class Connection(asyncio.BufferedProtocol):
         self._timers = timers
         self._limits = limits
         self._on_made = on_made
-        self._decoder = (decoder_of or default_decoder_of)(self)
+        self._decoder_of = decoder_of or default_decoder_of
+        self._decoder: FrameReader
         self._transport: asyncio.Transport | None = None
         self._lost = asyncio.get_running_loop().create_future()
-        self._pending: dict[int, tuple[asyncio.Future[Command], float]] = {}
+        self._pending: dict[int, _Waiting] = {}
         self._deadline_timer: Timer | None = None
         self._last_opaque = 0
         self._out: list[bytes] = []
@@ -119,7 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         opaque = self._next_opaque()
         command.opaque = opaque
         deadline_s = self._timers.clock.monotonic_s() + timeout_s
-        self._pending[opaque] = (future, deadline_s)
+        self._pending[opaque] = _Waiting(future, deadline_s, command.code, timeout_s)
         self._arm_deadline(deadline_s)
         self.send(command)
         return future
@@ -174,6 +184,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
         self.peer = _address(transport.get_extra_info("peername"))
         self.local = _address(transport.get_extra_info("sockname"))
+        self._decoder = self._decoder_of(self)
         pause = self._limits.unread_bytes_pause
         transport.set_write_buffer_limits(high=pause, low=pause // 4)
         if self._on_made is not None:
@@ -190,9 +201,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._deadline_timer is not None:
             self._deadline_timer.cancel()
         pending, self._pending = self._pending, {}
-        for future, _ in pending.values():
-            if not future.done():
-                future.set_exception(ConnectionLost(self._lost_text()))
+        for waiting in pending.values():
+            if not waiting.future.done():
+                waiting.future.set_exception(ConnectionLost(self._lost_text()))
         for callback in self.on_close:
             try:
                 callback(self)
@@ -241,8 +252,8 @@ class Connection(asyncio.BufferedProtocol):
     def _handle(self, command: Command) -> None:
         if command.is_response:
             waiting = self._pending.pop(command.opaque, None)
-            if waiting is not None and not waiting[0].done():
-                waiting[0].set_result(command)
+            if waiting is not None and not waiting.future.done():
+                waiting.future.set_result(command)
             return
         answer = self._answer(command)
         if answer is not None and not command.is_one_way:
@@ -298,15 +309,20 @@ class Connection(asyncio.BufferedProtocol):
         now_s = self._timers.clock.monotonic_s()
         done = [
             opaque
-            for opaque, (future, deadline_s) in self._pending.items()
-            if deadline_s <= now_s or future.done()
+            for opaque, waiting in self._pending.items()
+            if waiting.deadline_s <= now_s or waiting.future.done()
         ]
         for opaque in done:
-            future, _ = self._pending.pop(opaque)
-            if not future.done():
-                future.set_exception(RequestTimeout(f"no answer from {self._peer_text()} in time"))
+            waiting = self._pending.pop(opaque)
+            if not waiting.future.done():
+                waiting.future.set_exception(
+                    RequestTimeout(
+                        f"no answer from {self._peer_text()} to request {waiting.code} "
+                        f"within {waiting.timeout_s} s"
+                    )
+                )
         if self._pending:
-            self._arm_deadline(min(deadline_s for _, deadline_s in self._pending.values()))
+            self._arm_deadline(min(waiting.deadline_s for waiting in self._pending.values()))
 
     def _close_logged(self, reason: str) -> None:
         logger.info("connection closed peer=%s:%d reason=%s", *self.peer, reason)

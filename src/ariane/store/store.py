@@ -139,6 +139,8 @@ class Store:
 
     def start(self) -> None:
         """Mark the store as in use; from now on only `stop` ends it cleanly."""
+        if self.config.index_enabled:
+            self._indexes.make_room(1)  # an append without an index would lose its keys
         self._disk.write(ABORT_PATH, str(os.getpid()).encode())
         self._disk.sync_directory("")
         self._is_started = True
@@ -204,6 +206,11 @@ class Store:
         return self._indexes.current if self.config.index_enabled else None
 
     @property
+    def shows_at_once(self) -> bool:
+        """Whether consumers may read a record as soon as it is written."""
+        return not self._is_sync and self._staging is None
+
+    @property
     def refusal(self) -> StoreError | None:
         """Why nothing can be appended at present, or None when it can."""
         if self.read_only_reason is not None:
@@ -230,7 +237,7 @@ class Store:
         """Records have been placed, here or by the kernel's lane: let the watermarks follow."""
         if self._is_sync:
             self._flusher.flush(self.log.end)
-        elif self._staging is None:
+        elif self.shows_at_once:
             self.log.visible = self.log.end
 
     def flush(self) -> None:

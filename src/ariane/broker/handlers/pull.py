@@ -109,6 +109,7 @@ def read(header: PullHeader, access: Access, first: int, state: BrokerState) -> 
     if found.message_count:
         state.stats.got_by(header.topic, header.group).add(found.message_count, len(found.body))
         state.flow.answered(len(found.body))
+        state.lane.granted(header, access)
     state.offsets.pulled_of(header.topic, header.group)[header.queue_id] = found.next_offset
     code = CODES[found.status]
     if found.status in NEVER_WRITTEN and first != 0:

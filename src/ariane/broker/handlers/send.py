@@ -40,7 +40,9 @@ def send(request: SendRequest, state: BrokerState) -> Reply:
     state.flow.admit_send()
     topic = writable_topic(request, state)
     queue_id = choose_queue(request.header.queue_id, topic, state)
-    return (send_batch if is_batch(request) else send_one)(request, queue_id, state)
+    reply = (send_batch if is_batch(request) else send_one)(request, queue_id, state)
+    state.lane.opened(topic, queue_id)
+    return reply
 
 
 def send_one(request: SendRequest, queue_id: int, state: BrokerState) -> Reply:
@@ -98,7 +100,7 @@ def reply_header(
 
 def waits(properties: Mapping[str, str]) -> bool:
     """Whether the producer wants the message safe before it hears of it."""
-    return properties.get(WAIT_KEY, "").lower() != "false"
+    return properties.get(WAIT_KEY, "true").lower() == "true"
 
 
 def writable_topic(request: SendRequest, state: BrokerState) -> TopicConfig:

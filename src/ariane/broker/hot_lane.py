@@ -1,0 +1,164 @@
+"""The compiled lane, told what it may do by the handlers it stands in for.
+
+Theory of operation. The lane carries out a plain send when its topic has been opened, and a pull
+when it has been granted. A handler that has just carried out such a request the long way, with all
+its checks, opens the topic's queue or grants the pull; so the first request of a kind is slow and
+the rest are not. Whenever anything that a check looked at changes (a topic, group, subscription,
+setting, a reset offset) everything is forgotten and learnt again.
+
+Invariant: whatever the lane does, the handlers would have done to the byte.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from ariane.broker.messages import own_properties
+from ariane.codes import PullFlag
+from ariane.kernel.lane import Grant, Lane, LaneReader, TopicSlot, grant_key_of
+from ariane.kernel.log import Queue, Tags
+from ariane.protocol.command import FrameReader, command_of
+from ariane.protocol.limits import FRAME_BYTES_MAX, HEADER_BYTES_MAX
+from ariane.store.hosts import host_bytes_of
+from ariane.store.store import READ_BYTES_MAX
+from ariane.topics import is_retry_or_dead_letter
+
+if TYPE_CHECKING:
+    from ariane.broker.handlers.pull import Access
+    from ariane.broker.state import BrokerState
+    from ariane.protocol.bodies import TopicConfig
+    from ariane.protocol.headers.pull import PullHeader
+    from ariane.remoting.connection import Connection
+
+UNFINISHED_BYTES_MAX: Final = 256 << 20  # of incomplete frames, all connections together
+CLOSED: Final = -1  # what `begin` answers while nothing may take the lane
+
+
+class HotLane:
+    """Opens topics, grants pulls, and takes both back."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        store = self._store = state.store
+        self._lane = Lane(
+            store.log,
+            decode=command_of,
+            begin=self._begin,
+            on_placed=store.advance,
+            on_arrivals=self._arrived,
+            host=host_bytes_of(state.store_host),
+            is_sync=state.store_config.is_sync_flush,
+            moves_visible=store.shows_at_once,
+            frame_bytes_max=FRAME_BYTES_MAX,
+            header_bytes_max=HEADER_BYTES_MAX,
+            held_bytes_max=UNFINISHED_BYTES_MAX,
+        )
+        self._counted: dict[TopicSlot | Grant, tuple[int, int]] = {}
+        self._owners: dict[Grant, tuple[str, str]] = {}
+        self._is_calm = state.flow.is_calm
+        self._wall_ms = state.clock.wall_ms
+        self.configure()
+        state.updates.on_change.append(self.configure)
+        state.stats.refresh.append(self._count)
+        state.topics.on_change.append(self.forget)
+        state.groups.on_change.append(self.forget)
+        state.clients.on_change.append(self.forget)
+        state.offsets.on_reset.append(lambda topic, _group: self.forget(topic))
+
+    @property
+    def request_count(self) -> int:
+        """How many requests took the lane."""
+        return self._lane.hot_count
+
+    def configure(self) -> None:
+        """Take over the broker's settings, after any of them changed."""
+        state = self._state
+        self._lane.configure(
+            suffix=own_properties(state.config).encode(),
+            region=state.config.region.encode(),
+            trace_on=state.config.trace_on,
+            message_bytes_max=state.store_config.message_bytes_max,
+            bytes_max=READ_BYTES_MAX,
+            **state.store.read_limits,
+        )
+        self.forget()
+
+    def reader_of(self, connection: Connection) -> FrameReader:
+        """The decoder of one connection, whose plain requests take the lane."""
+        unflushed = self._state.unflushed
+        return LaneReader(
+            self._lane,
+            host_bytes_of(connection.peer),
+            connection.send_bytes,
+            partial(unflushed.park, connection),
+        )
+
+    def opened(self, topic: TopicConfig, queue_id: int) -> None:
+        """A plain send to this queue was carried out; the next may take the lane."""
+        lane = self._lane
+        lane.index = self._state.store.index
+        if is_retry_or_dead_letter(topic.name):
+            return
+        name = topic.name.encode()
+        slot = lane.topics.get(name)
+        if slot is None:
+            count = max(topic.read_queue_count, topic.write_queue_count)
+            slot = lane.topics[name] = TopicSlot(name, [None] * count)
+        slot.queues[queue_id] = self._state.store.queue(topic.name, queue_id)
+
+    def granted(self, header: PullHeader, access: Access) -> None:
+        """A pull that found messages was carried out; the next alike may take the lane."""
+        state = self._state
+        has_own = header.system_flag & PullFlag.SUBSCRIPTION
+        subscription = (header.subscription or "").encode() if has_own else None
+        key = grant_key_of(header.group.encode(), header.topic.encode(), subscription)
+        grant = self._lane.grants.get(key)
+        if grant is None:
+            offsets, topic, group = state.offsets, header.topic, header.group
+            grant = self._lane.grants[key] = Grant(
+                [None] * access.topic.read_queue_count,
+                None if access.tag_codes is None else Tags(access.tag_codes),
+                0 if has_own else self._subscription_version(header),
+                lambda queue_id, offset: offsets.commit(topic, group, queue_id, offset),
+                offsets.pulled_of(topic, group),
+                access.group.system_flag,
+                access.topic.system_flag,
+            )
+            self._owners[grant] = (topic, group)
+        grant.queues[header.queue_id] = state.store.queue(header.topic, header.queue_id)
+
+    def _subscription_version(self, header: PullHeader) -> int:
+        members = self._state.clients.consumer_group(header.group)
+        subscription = None if members is None else members.subscription(header.topic)
+        return -1 if subscription is None else subscription.version
+
+    def forget(self, _name: str = "") -> None:
+        """Something a check looked at has changed: let every check be made again."""
+        self._count()
+        self._counted.clear()
+        self._owners.clear()
+        self._lane.forget()
+
+    def _begin(self) -> int:
+        """The time for what was just read, or CLOSED when the handlers must decide."""
+        if self._store.refusal is None and self._is_calm():
+            return self._wall_ms()
+        return CLOSED
+
+    def _arrived(self, queues: list[Queue]) -> None:
+        for queue in queues:
+            self._state.arrived(queue.topic.decode(), queue.queue_id)
+
+    def _count(self) -> None:
+        """Bring what took the lane into the broker's counts."""
+        stats = self._state.stats
+        for slot in self._lane.topics.values():
+            stats.put_to(slot.name.decode()).add(*self._gain(slot))
+        for grant, (topic, group) in self._owners.items():
+            stats.got_by(topic, group).add(*self._gain(grant))
+
+    def _gain(self, counted: TopicSlot | Grant) -> tuple[int, int]:
+        messages, byte_count = self._counted.get(counted, (0, 0))
+        self._counted[counted] = (counted.message_count, counted.byte_count)
+        return counted.message_count - messages, counted.byte_count - byte_count
