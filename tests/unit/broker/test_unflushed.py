@@ -117,7 +117,7 @@ def test_the_disk_has_what_sync_flush_acknowledges(mode: str, properties: str, s
 def rig_with_a_dead_disk(store_config: StoreConfig) -> Rig:
     rig = Rig(store_config=store_config)
     rig.topic("T")
-    rig.subscribe("readers", "T")
+    rig.state.groups.for_consumer("readers")
     rig.send(body=b"safe")
     rig.disk.plant("sync", OSError(5, "input/output error"))
     return rig
