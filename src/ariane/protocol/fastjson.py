@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Final, TypeVar, Union
+from typing import Final, TypeVar, Union, cast
 
 import msgspec
 
@@ -37,7 +37,7 @@ _BARE_KEY: Final = re.compile(
     re.DOTALL,
 )
 _encoder: Final = msgspec.json.Encoder()
-_decoders: Final[dict[object, msgspec.json.Decoder[Any] | None]] = {}
+_decoders: Final[dict[object, object]] = {}
 _MESSAGE_QUEUE_KEYS: Final = {"topic", "brokerName", "queueId"}
 
 # Members that old clients send as the position of an enumeration's value.
@@ -140,7 +140,7 @@ def _decoder(kind: type[T]) -> msgspec.json.Decoder[T] | None:
             _decoders[kind] = msgspec.json.Decoder(kind, strict=False)
         except TypeError:  # objects as keys
             _decoders[kind] = None
-    return _decoders[kind]
+    return cast("msgspec.json.Decoder[T] | None", _decoders[kind])
 
 
 def _plain(value: Json, depth: int) -> object:

@@ -43,6 +43,7 @@ def encode_host(host: Host) -> bytes:
         raise ProtocolError(f"{host[0]}:{host[1]} is not an IP address and port") from error
 
 
+@lru_cache(maxsize=4096)
 def decode_host(data: bytes) -> Host:
     """The reverse of `encode_host`, for 8 or 20 bytes."""
     return str(ip_address(data[:-4])), _PORT.unpack(data[-4:])[0]

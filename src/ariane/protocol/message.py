@@ -55,12 +55,20 @@ MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB  # two bytes of topic length instead of one
 BODY_BYTES_MAX: Final = 64 << 20  # of an inflated body
 
-# total size, magic, body CRC, queue id, flag, queue offset, log offset, system flag, born at
-_HEAD: Final = struct.Struct(">iIiiiqqiq")
-_LONG: Final = struct.Struct(">q")
-_TAIL: Final = struct.Struct(">iq")  # reconsume times, prepared transaction offset
+# A record up to and with its body's length: total size, magic, body CRC, queue id, flag, queue
+# offset, log offset, system flag, born at, born host, stored at, store host, reconsume times,
+# prepared transaction offset, body length. Hosts have 8 bytes, or 20 with an IPv6 address; the
+# layouts are in the order of the two bits of the system flag that say so.
+_LAYOUTS: Final = tuple(
+    struct.Struct(f">iIiiiqqiq{born_bytes}sq{store_bytes}siqi")
+    for store_bytes in (8, 20)
+    for born_bytes in (8, 20)
+)
+_SYSTEM_FLAG_AT: Final = 36
+_ADDRESS_FLAGS: Final = int(SystemFlag.BORN_HOST_IPV6 | SystemFlag.STORE_HOST_IPV6)
 _INT: Final = struct.Struct(">i")
 _SHORT: Final = struct.Struct(">h")
+_BYTE: Final = struct.Struct(">B")
 _BATCH_HEAD: Final = struct.Struct(">iiiii")  # total size, magic, body CRC, flag, body length
 
 
@@ -133,9 +141,11 @@ def tags_code_of(tag: str) -> int:
 def decode_records(data: bytes) -> list[StoredMessage]:
     """All records of a pull's body, back to back; raises ProtocolError when one is broken."""
     messages: list[StoredMessage] = []
-    reader = _Reader(data)
-    while reader.left:
-        messages.append(_record(reader))
+    position = 0
+    while position < len(data):
+        message = _record(data, position)
+        messages.append(message)
+        position += message.size
     return messages
 
 
@@ -159,57 +169,23 @@ def encode_batch(entries: Iterable[BatchEntry]) -> bytes:
 def decode_batch(data: bytes) -> list[BatchEntry]:
     """The messages of a batch; raises ProtocolError when any size is a lie."""
     entries: list[BatchEntry] = []
-    reader = _Reader(data)
-    while reader.left:
-        first = reader.position
-        size, _, _, flag, body_bytes = reader.unpack(_BATCH_HEAD)
-        body = reader.take(body_bytes)
-        properties = reader.text(reader.unpack(_SHORT)[0])
-        if reader.position - first != size:
-            raise ProtocolError(
-                f"a batch entry says it has {size} bytes but its parts have "
-                f"{reader.position - first}"
-            )
+    position = 0
+    while position < len(data):
+        size, _, _, flag, body_bytes = _unpack(_BATCH_HEAD, data, position)
+        body_at = position + _BATCH_HEAD.size
+        properties_at = body_at + body_bytes + _SHORT.size
+        body = _part(data, body_at, body_bytes)
+        (properties_bytes,) = _unpack(_SHORT, data, properties_at - _SHORT.size)
+        properties = _text(data, properties_at, properties_bytes)
+        _check_size(size, properties_at + properties_bytes - position)
         entries.append(BatchEntry(body=body, properties=properties, flag=flag))
+        position += size
     return entries
 
 
-class _Reader:
-    """A cursor that never passes the end of its data."""
-
-    __slots__ = ("_data", "position")
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self.position = 0
-
-    @property
-    def left(self) -> int:
-        return len(self._data) - self.position
-
-    def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
-        first = self.position
-        if layout.size > self.left:
-            raise ProtocolError(f"{layout.size} bytes expected at {first}, {self.left} are left")
-        self.position = first + layout.size
-        return layout.unpack_from(self._data, first)
-
-    def take(self, byte_count: int) -> bytes:
-        first = self.position
-        if not 0 <= byte_count <= self.left:
-            raise ProtocolError(f"{byte_count} bytes expected at {first}, {self.left} are left")
-        self.position = first + byte_count
-        return self._data[first : self.position]
-
-    def text(self, byte_count: int) -> str:
-        try:
-            return self.take(byte_count).decode()
-        except UnicodeDecodeError as error:
-            raise ProtocolError(f"text that is not UTF-8: {error}") from error
-
-
-def _record(reader: _Reader) -> StoredMessage:
-    first = reader.position
+def _record(data: bytes, first: int) -> StoredMessage:
+    (system_flag,) = _unpack(_INT, data, first + _SYSTEM_FLAG_AT)
+    layout = _LAYOUTS[(system_flag & _ADDRESS_FLAGS) >> 4]
     (
         size,
         magic,
@@ -220,21 +196,25 @@ def _record(reader: _Reader) -> StoredMessage:
         log_offset,
         system_flag,
         born_at_ms,
-    ) = reader.unpack(_HEAD)
+        born_host,
+        stored_at_ms,
+        store_host,
+        reconsume_times,
+        prepared_offset,
+        body_bytes,
+    ) = layout.unpack(_part(data, first, layout.size))
     if magic not in (MAGIC_V1, MAGIC_V2):
         raise ProtocolError(f"{magic:#x} at {first} is not the magic number of a record")
-    born_host = decode_host(reader.take(20 if system_flag & SystemFlag.BORN_HOST_IPV6 else 8))
-    (stored_at_ms,) = reader.unpack(_LONG)
-    store_host = decode_host(reader.take(20 if system_flag & SystemFlag.STORE_HOST_IPV6 else 8))
-    reconsume_times, prepared_offset = reader.unpack(_TAIL)
-    body = reader.take(reader.unpack(_INT)[0])
-    topic_bytes = reader.take(1)[0] if magic == MAGIC_V1 else reader.unpack(_SHORT)[0]
-    topic = reader.text(topic_bytes)
-    properties = decode_properties(reader.text(reader.unpack(_SHORT)[0]))
-    if reader.position - first != size:
-        raise ProtocolError(
-            f"a record says it has {size} bytes but its parts have {reader.position - first}"
-        )
+    body_at = first + layout.size
+    body = _part(data, body_at, body_bytes)
+    topic_length = _BYTE if magic == MAGIC_V1 else _SHORT
+    topic_at = body_at + body_bytes + topic_length.size
+    (topic_bytes,) = _unpack(topic_length, data, topic_at - topic_length.size)
+    properties_at = topic_at + topic_bytes + _SHORT.size
+    topic = _text(data, topic_at, topic_bytes)
+    (properties_bytes,) = _unpack(_SHORT, data, properties_at - _SHORT.size)
+    properties = decode_properties(_text(data, properties_at, properties_bytes))
+    _check_size(size, properties_at + properties_bytes - first)
     return StoredMessage(
         topic=topic,
         queue_id=queue_id,
@@ -245,11 +225,37 @@ def _record(reader: _Reader) -> StoredMessage:
         system_flag=system_flag,
         body_crc32=body_crc32,
         born_at_ms=born_at_ms,
-        born_host=born_host,
+        born_host=decode_host(born_host),
         stored_at_ms=stored_at_ms,
-        store_host=store_host,
+        store_host=decode_host(store_host),
         reconsume_times=reconsume_times,
         prepared_offset=prepared_offset,
         stored_body=body,
         properties=properties,
     )
+
+
+def _unpack(layout: struct.Struct, data: bytes, first: int) -> tuple[int, ...]:
+    try:
+        return layout.unpack_from(data, first)
+    except struct.error as error:
+        left = max(0, len(data) - first)
+        raise ProtocolError(f"{layout.size} bytes expected at {first}, {left} are left") from error
+
+
+def _part(data: bytes, first: int, byte_count: int) -> bytes:
+    if not 0 <= byte_count <= len(data) - first:
+        raise ProtocolError(f"{byte_count} bytes expected at {first}, {len(data) - first} are left")
+    return data[first : first + byte_count]
+
+
+def _text(data: bytes, first: int, byte_count: int) -> str:
+    try:
+        return _part(data, first, byte_count).decode()
+    except UnicodeDecodeError as error:
+        raise ProtocolError(f"text that is not UTF-8: {error}") from error
+
+
+def _check_size(size: int, parts_size: int) -> None:
+    if size != parts_size:
+        raise ProtocolError(f"what says it has {size} bytes has parts of {parts_size}")
