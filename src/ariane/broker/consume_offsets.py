@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from ariane.broker import pretty
 from ariane.broker.persistence import SavedFile, Saver, load
 from ariane.broker.tables import next_version
 from ariane.clock import Clock
 from ariane.disk import Disk
-from ariane.protocol import fastjson
 from ariane.protocol.bodies import ConsumerOffsets, DataVersion
 
 OFFSETS_PATH: Final = "config/consumerOffset.json"
@@ -36,7 +36,7 @@ class OffsetTable:
         self._offsets: dict[str, Offsets] = {}
         self._pulled: dict[str, Offsets] = {}  # where pulls stand: ahead of commits, not saved
         self._resets: dict[str, Offsets] = {}  # not saved
-        self._noticed: dict[str, Offsets] = {}  # as last handed to the file
+        self._text = pretty.number_maps({})  # of the offsets, as last handed to the file
 
     def offsets_of(self, topic: str, group: str) -> Offsets:
         """The live offsets of a group on a topic; writing to the dict commits."""
@@ -124,7 +124,7 @@ class OffsetTable:
             return
         self._offsets = saved.offsets
         self.version = saved.data_version
-        self._noticed = self._copy()
+        self._text = pretty.number_maps(self._offsets)
 
     def save(self) -> None:
         """Write the table if anything moved since it was last written."""
@@ -138,11 +138,9 @@ class OffsetTable:
 
     def table(self) -> ConsumerOffsets:
         """Everything, as it is shown and saved."""
-        group_topics: dict[str, list[str]] = {}
-        for topic, group in self._pairs():
-            group_topics.setdefault(group, []).append(topic)
+        offsets = {key: dict(offsets) for key, offsets in self._offsets.items() if offsets}
         return ConsumerOffsets(
-            data_version=self.version, group_topics=group_topics, offsets=self._copy()
+            data_version=self.version, group_topics=self._group_topics(), offsets=offsets
         )
 
     def _pairs(self) -> list[tuple[str, str]]:
@@ -150,18 +148,26 @@ class OffsetTable:
         parts = [key.split("@") for key, offsets in self._offsets.items() if offsets]
         return [(pair[0], pair[1]) for pair in parts if len(pair) == 2]
 
-    def _copy(self) -> dict[str, Offsets]:
-        return {key: dict(offsets) for key, offsets in self._offsets.items() if offsets}
+    def _group_topics(self) -> dict[str, list[str]]:
+        group_topics: dict[str, list[str]] = {}
+        for topic, group in self._pairs():
+            group_topics.setdefault(group, []).append(topic)
+        return group_topics
 
     def _notice(self) -> None:
-        now = self._copy()
-        if now != self._noticed:
-            self._noticed = now
+        text = pretty.number_maps(self._offsets)
+        if text != self._text:
+            self._text = text
             self.version = next_version(self.version, self._clock)
             self._file.mark()
 
     def _encode(self) -> bytes:
-        return fastjson.dumps_pretty(self.table())
+        return pretty.document(
+            dataVersion=pretty.member(self.version),
+            groupTopicMap=pretty.name_lists(self._group_topics()),
+            offsetTable=self._text,
+            pullOffsetTable=pretty.number_maps({}),
+        )
 
 
 _NONE: Final[Offsets] = {}

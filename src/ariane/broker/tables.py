@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from ariane.broker import pretty
 from ariane.broker.persistence import SavedFile, Saver, load
 from ariane.broker.topic_attributes import changed_attributes, changes_of, check_attribute
 from ariane.clock import Clock
@@ -20,7 +21,6 @@ from ariane.codes import Permission
 from ariane.config import BrokerConfig
 from ariane.disk import Disk
 from ariane.errors import GroupNotFound, InvalidParameter, TopicNotFound
-from ariane.protocol import fastjson
 from ariane.protocol.bodies import (
     DataVersion,
     SubscriptionGroupConfig,
@@ -63,6 +63,7 @@ class TopicTable:
         self.file = SavedFile(TOPICS_PATH, self._encode, saver)
         self._clock = clock
         self._topics = {topic.name: topic for topic in system_topics(config)}
+        self._texts = pretty.Entries()
 
     def __iter__(self) -> Iterator[TopicConfig]:
         return iter(self._topics.values())
@@ -180,7 +181,9 @@ class TopicTable:
             listener(name)
 
     def _encode(self) -> bytes:
-        return fastjson.dumps_pretty(self.table())
+        return pretty.document(
+            dataVersion=pretty.member(self.version), topicConfigTable=self._texts.text(self._topics)
+        )
 
 
 class GroupTable:
@@ -193,6 +196,7 @@ class GroupTable:
         self.file = SavedFile(GROUPS_PATH, self._encode, saver)
         self._clock = clock
         self._groups = {name: SubscriptionGroupConfig(name=name) for name in SYSTEM_GROUPS}
+        self._texts = pretty.Entries()
         self._forbidden: dict[str, dict[str, int]] = {}  # kept as read: group -> topic -> bits
 
     def __iter__(self) -> Iterator[SubscriptionGroupConfig]:
@@ -253,7 +257,11 @@ class GroupTable:
             listener(name)
 
     def _encode(self) -> bytes:
-        return fastjson.dumps_pretty(self.table())
+        return pretty.document(
+            dataVersion=pretty.member(self.version),
+            forbiddenTable=pretty.member(self._forbidden),
+            subscriptionGroupTable=self._texts.text(self._groups),
+        )
 
 
 def system_topics(config: BrokerConfig) -> list[TopicConfig]:
