@@ -24,6 +24,7 @@ from ariane.protocol.command import Command, request
 from ariane.protocol.headers.nameserver import DeleteTopicHeader
 from ariane.protocol.headers.query import QueryHeader, ViewHeader
 from ariane.protocol.headers.topics import CreateTopicHeader, TopicHeader
+from ariane.protocol.limits import FRAME_BYTES_MAX
 from ariane.protocol.message import StoredMessage, decode_offset_id, decode_records
 from ariane.topics import AUTO_CREATE_TOPIC, topic_fault
 
@@ -136,7 +137,7 @@ class Admin:
         found = [
             QueueStats(queue, stats.min_offset, stats.max_offset, stats.last_update_ms)
             for answer in answers
-            for queue, stats in fastjson.decode(answer.body, TopicStats).offsets.items()
+            for queue, stats in _stats_of(answer).offsets.items()
         ]
         return sorted(found, key=lambda stats: stats.queue)
 
@@ -217,3 +218,8 @@ class Admin:
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
+
+
+def _stats_of(answer: Command) -> TopicStats:
+    # Objects as keys are not standard JSON, and a topic of many queues is longer than most of it.
+    return fastjson.decode(answer.body, TopicStats, size_max=FRAME_BYTES_MAX)

@@ -33,7 +33,6 @@ REQUESTS: dict[int, type[Header]] = {
     32: offsets.QueueHeader,
     33: query.ViewHeader,
     35: clients.UnregisterHeader,
-    36: send.SendBackHeader,
     38: groups.ConsumerGroupHeader,
     40: groups.ConsumerGroupHeader,
     102: nameserver.SettingHeader,
@@ -61,7 +60,6 @@ REPLIES: dict[int, type[Header]] = {
     31: offsets.OffsetReply,
     32: offsets.TimestampReply,
     34: clients.HeartbeatReply,
-    201: groups.AllGroupsReply,
 }
 # Sent with most requests and of no use to a server: logical topic, request type, and such.
 IGNORED = {"ReqT", "bname", "lo", "force", "ns", "nsd", "oway", "indexType"}

@@ -49,12 +49,6 @@ class AllGroupsHeader(Header, frozen=True, kw_only=True):
     data_version: str | None = field(name="dataVersion", default=None)
 
 
-class AllGroupsReply(Header, frozen=True, kw_only=True):
-    """How many groups there are in all; without it the body is everything."""
-
-    count: Int32 | None = field(name="totalGroupNum", default=None)
-
-
 class CloneOffsetsHeader(Header, frozen=True, kw_only=True):
     """CLONE_GROUP_OFFSET (314)."""
 

@@ -1,4 +1,4 @@
-"""Headers of producing: SEND_MESSAGE (10), its V2 (310), batches (320), and send-back (36)."""
+"""Headers of producing: SEND_MESSAGE (10), its V2 (310) and batches (320)."""
 
 from __future__ import annotations
 
@@ -57,18 +57,6 @@ class SendReply(Header, frozen=True, kw_only=True):
     region: str | None = field(name="MSG_REGION", default=None)
     batch_unique_id: str | None = field(name="batchUniqId", default=None)
     queue_offset: Int64 = field(name="queueOffset")
-
-
-class SendBackHeader(Header, frozen=True, kw_only=True):
-    """CONSUMER_SEND_MSG_BACK (36): a consumer could not use this message now."""
-
-    log_offset: Int64 = field(name="offset")
-    group: str
-    delay_level: Int32 = field(name="delayLevel")
-    origin_message_id: str | None = field(name="originMsgId", default=None)
-    origin_topic: str | None = field(name="originTopic", default=None)
-    unit_mode: bool = field(name="unitMode", default=False)
-    reconsume_times_max: Int32 | None = field(name="maxReconsumeTimes", default=None)
 
 
 def decode_send_header(ext: Mapping[str, str]) -> SendHeader | SendHeaderV2:

@@ -34,9 +34,3 @@ class AllTopicsHeader(Header, frozen=True, kw_only=True):
     first: Int32 | None = field(name="topicSeq", default=None)
     count_max: Int32 | None = field(name="maxTopicNum", default=None)
     data_version: str | None = field(name="dataVersion", default=None)
-
-
-class AllTopicsReply(Header, frozen=True, kw_only=True):
-    """How many topics there are in all; without it the body is everything."""
-
-    count: Int32 | None = field(name="totalTopicNum", default=None)
