@@ -97,6 +97,7 @@ class Broker:
             await self._listen(bound)
         except BaseException:
             bound.close()
+            self._close()
             raise
         self._schedule()
         self._registration = Registration(self.state, ConnectionPool(self._timers), address)
@@ -112,6 +113,7 @@ class Broker:
         if self._registration is not None:
             await self._registration.stop()
         if self._state is not None:
+            self._state.flow.stop()
             self._state.held.release_all()
         for server in self._servers:
             await server.close()
@@ -132,7 +134,7 @@ class Broker:
         store_config = updates.applied_to(self._store_config)
         store = await asyncio.to_thread(open_store, store_config, self._disk, self._clock)
         try:
-            self._state = assemble(
+            state = assemble(
                 updates.applied_to(self._config),
                 store,
                 self._saver,
@@ -142,12 +144,13 @@ class Broker:
                 address=address,
                 connections=lambda: self.connections,
             )
-            for table in (self._state.topics, self._state.groups, self._state.offsets):
+            for table in (state.topics, state.groups, state.offsets):
                 table.load(self._disk)
         except BaseException:
             store.stop()
             raise
         store.start()
+        self._state = state  # not before: what has not been loaded whole must not be saved
 
     async def _listen(self, bound: socket.socket) -> None:
         """Serve the main port and, for clients of old, the one two below it if that is free."""
@@ -190,9 +193,10 @@ class Broker:
 
     def _close(self) -> None:
         """Write everything for the last time, and stop the store cleanly."""
-        if self._state is None or self._saver is None:
+        if self._saver is not None:
+            self._saver.close()
+        if self._state is None:
             return
-        self._saver.close()
         for file in (self._state.topics.file, self._state.groups.file, self._state.updates.file):
             file.save_now()
         self._state.offsets.save_now()

@@ -17,6 +17,7 @@ from ariane.errors import RequestRejected
 from ariane.remoting.connection import Connection
 
 BEAT_S: Final = 0.05
+BEATS_PER_COUNT: Final = 10  # between two looks at all connections
 CALM_S: Final = 0.1  # a heartbeat less late than this delays nobody enough to matter
 IN_FLIGHT_BYTES_MAX: Final = 256 << 20  # answers peers have not taken yet, all connections together
 
@@ -48,7 +49,12 @@ class FlowControl:
         self._in_flight_bytes = 0
         self._beat_due_s = timers.clock.monotonic_s() + BEAT_S
         self._is_page_cache_busy = False
-        timers.every(BEAT_S, self._beat)
+        self._beat_count = 0
+        self._timer = timers.every(BEAT_S, self._beat)
+
+    def stop(self) -> None:
+        """Measure no more."""
+        self._timer.cancel()
 
     def admit_send(self) -> None:
         """Refuse a send that waited too long, or that waited behind a stalled append."""
@@ -76,7 +82,7 @@ class FlowControl:
             self._is_page_cache_busy = True
 
     def answered(self, byte_count: int) -> None:
-        """Learn of an answer on its way; corrected by the next heartbeat."""
+        """Learn of an answer on its way; corrected by the next look at the connections."""
         self._in_flight_bytes += byte_count
 
     def waited_ms(self) -> int:
@@ -94,4 +100,6 @@ class FlowControl:
     def _beat(self) -> None:
         self._beat_due_s = self._timers.clock.monotonic_s() + BEAT_S
         self._is_page_cache_busy = False
-        self._in_flight_bytes = sum(each.unread_bytes for each in self._connections())
+        self._beat_count += 1
+        if self._beat_count % BEATS_PER_COUNT == 0:
+            self._in_flight_bytes = sum(each.unread_bytes for each in self._connections())

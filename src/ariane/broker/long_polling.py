@@ -25,6 +25,8 @@ from ariane.store.store import Store
 logger = logging.getLogger("ariane.broker")
 
 SLOT_S: Final = 0.05  # expiry is this exact: answered at most one slot late
+HELD_MAX: Final = 100_000  # each takes a few kilobytes; beyond, pulls are answered at once
+HELD_PER_CONNECTION_MAX: Final = 20_000
 QueueKey = tuple[str, int]
 
 
@@ -34,6 +36,7 @@ class LongPolling:
     def __init__(self, store: Store, timers: Timers) -> None:
         self._store = store
         self._timers = timers
+        self._count = 0
         self._queues: dict[QueueKey, dict[int, Held]] = {}
         self._slots: dict[int, dict[int, Held]] = {}
         self._connections: dict[Connection, dict[int, Held]] = {}
@@ -44,12 +47,15 @@ class LongPolling:
         store.on_advance.append(self._on_advance)
 
     def __len__(self) -> int:
-        return sum(map(len, self._queues.values()))
+        return self._count
 
     def hold(self, held: Held) -> None:
         """Keep a pull until its queue grows or its time is up."""
         connection = held.request.connection
-        if connection.is_closed:
+        if connection.is_closed or held.request.command.is_one_way:
+            return
+        if self._is_full(connection):
+            held.request.answer(_again(held))
             return
         queue = (held.topic, held.queue_id)
         self._queues.setdefault(queue, {})[id(held)] = held
@@ -58,7 +64,11 @@ class LongPolling:
             self._connections[connection] = {}
             connection.on_close.append(self._connection_closed)
         self._connections[connection][id(held)] = held
-        self._store.queue(*queue).is_waiting = True
+        self._count += 1
+        watched = self._store.queue(*queue)
+        watched.is_waiting = True
+        if watched.end > held.queue_offset:  # it grew before, by what is not visible yet
+            self._unseen.add(queue)
         if self._expiry is None:
             self._expiry = self._timers.after(SLOT_S, self._expire)
 
@@ -132,7 +142,12 @@ class LongPolling:
             self._forget(held)
         self._connections.pop(connection, None)
 
+    def _is_full(self, connection: Connection) -> bool:
+        own = self._connections.get(connection, {})
+        return self._count >= HELD_MAX or len(own) >= HELD_PER_CONNECTION_MAX
+
     def _forget(self, held: Held) -> None:
+        self._count -= 1
         queue = (held.topic, held.queue_id)
         waiting = self._queues[queue]
         del waiting[id(held)]

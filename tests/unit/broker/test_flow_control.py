@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ariane.broker.flow_control import BEAT_S, Busy, FlowControl
+from ariane.broker.flow_control import BEAT_S, BEATS_PER_COUNT, Busy, FlowControl
 from ariane.clock import ManualClock, Timers
 from ariane.codes import ResponseCode
 from ariane.config import BrokerConfig, StoreConfig
@@ -94,12 +94,12 @@ def test_sends_behind_a_stalled_append_hear_of_the_page_cache() -> None:
 def test_pulls_stop_while_peers_leave_their_answers_untaken() -> None:
     loop = Loop(unread_bytes=300 << 20)
     assert refusal(loop.flow.admit_pull) is None
-    loop.run(2 * BEAT_S)
+    loop.run((BEATS_PER_COUNT + 1) * BEAT_S)
     assert refusal(loop.flow.admit_pull) == (
         "[OVERLOAD]system busy, start flow control for a while"
     )
     loop.peer.unread_bytes = 0
-    loop.run(2 * BEAT_S)
+    loop.run((BEATS_PER_COUNT + 1) * BEAT_S)
     assert refusal(loop.flow.admit_pull) is None
-    loop.flow.answered(300 << 20)  # between two heartbeats too
+    loop.flow.answered(300 << 20)  # between two looks too
     assert refusal(loop.flow.admit_pull) is not None

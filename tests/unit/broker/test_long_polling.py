@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ariane.broker import long_polling
 from ariane.broker.long_polling import LongPolling
 from ariane.broker.requests import Held, Reply, Request
 from ariane.clock import ManualClock, Timers
@@ -25,7 +26,7 @@ class Queues:
         self.tags: dict[tuple[str, int], list[str]] = defaultdict(list)
         self.visible: dict[tuple[str, int], int] = {}
         self.queues: dict[tuple[str, int], Any] = defaultdict(
-            lambda: SimpleNamespace(is_waiting=False)
+            lambda: SimpleNamespace(is_waiting=False, end=0)
         )
         self.on_advance: list[Callable[[], None]] = []
 
@@ -85,6 +86,7 @@ class Rig:
 
     def arrive(self, *tags: str, queue_id: int = 0) -> None:
         self.store.tags["T", queue_id] += tags
+        self.store.queue("T", queue_id).end += len(tags)
         self.held.arrived("T", queue_id)
 
     def answers(self) -> list[tuple[int, int, bytes]]:
@@ -141,6 +143,17 @@ def test_what_is_not_visible_yet_wakes_when_the_watermark_moves() -> None:
     rig.arrive("a")
     rig.clock.advance(0)
     assert rig.answers() == []
+    rig.store.visible["T", 0] = 1
+    for tell in rig.store.on_advance:
+        tell()
+    assert rig.answers() == [(1, 0, b"0 ")]
+
+
+def test_what_came_before_the_pull_but_shows_after_it_wakes_it() -> None:
+    rig = Rig()
+    rig.store.visible["T", 0] = 0
+    rig.arrive("a")
+    rig.pull()
     rig.store.visible["T", 0] = 1
     for tell in rig.store.on_advance:
         tell()
@@ -210,6 +223,21 @@ def test_our_own_fault_in_one_pull_does_not_keep_the_others() -> None:
     rig.arrive("a")
     rig.clock.advance(0)
     assert [answer.code for answer in rig.peer.sent] == [ResponseCode.SYSTEM_ERROR, 0]
+
+
+def test_there_is_an_end_to_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(long_polling, "HELD_PER_CONNECTION_MAX", 3)
+    rig = Rig()
+    for _ in range(5):
+        rig.pull()
+    assert (len(rig.held), [code for _, code, _ in rig.answers()]) == (3, [19, 19])
+
+
+def test_nobody_waits_for_a_one_way_pull() -> None:
+    rig = Rig()
+    request = Request(Command(11, flag=2), None, rig.peer)  # type: ignore[arg-type]
+    rig.held.hold(Held(request, "T", 0, 0, 15.0, lambda first: rig.read(0, first, "*")))
+    assert len(rig.held) == 0
 
 
 def test_ten_thousand_pulls_come_and_go() -> None:

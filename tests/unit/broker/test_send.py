@@ -146,7 +146,10 @@ def test_the_peer_s_own_address_is_kept_whatever_its_flags_say(rig: Rig) -> None
     assert answer is not None
     assert answer.code == ResponseCode.SUCCESS
     rig.send(system_flag=0x30)
-    from_afar, from_here = rig.stored()
+    mapped = Peer(("::ffff:10.1.2.3", 5))
+    rig.call(RequestCode.SEND_MESSAGE_V2, send_fields(), b"x", peer=mapped)
+    from_afar, from_here, from_near = rig.stored()
+    assert (from_near.born_host, from_near.system_flag) == (("10.1.2.3", 5), 0)
     assert (from_afar.born_host, from_afar.system_flag) == (("2001:db8::5", 999), 0x311)
     assert (from_here.born_host, from_here.system_flag) == (("127.0.0.1", 33632), 0)
 
