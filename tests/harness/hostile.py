@@ -1,7 +1,8 @@
-"""Frames no sound client sends. Each is marked with what the server may do about it.
+"""Frames no sound client sends, in two kinds.
 
-`breaks` frames spoil the stream: the server must close the connection, an error reply first or not.
-The others are well framed and mean nonsense: each must be answered, or the connection closed.
+A frame that `breaks` spoils the stream: the server must close the connection, whether or not it
+sends an error first. The others are well framed and mean nonsense: the server must answer them.
+Bits flipped at random may do either.
 """
 
 import json
@@ -202,7 +203,8 @@ def flipped(dice: random.Random) -> Hostile:
 
 BREAKING: list[Callable[[random.Random], Hostile]] = [
     bad_length, bad_header_length, bad_serializer, bad_json, header_bomb, bad_binary_header, noise,
+    flipped,
 ]  # fmt: skip
 NONSENSE: list[Callable[[random.Random], Hostile]] = [
-    nonsense_request, bad_send, bad_batch, bad_topic_name, bad_pull, bad_body, flipped,
+    nonsense_request, bad_send, bad_batch, bad_topic_name, bad_pull, bad_body,
 ]  # fmt: skip
