@@ -67,13 +67,15 @@ class CheckpointFile:
 
     def load(self) -> Checkpoint:
         """What the file says; nothing at all when it is missing or has another length."""
-        sizes = dict(self._disk.names(""))
-        if sizes.get(PATH) != FILE_BYTES:
+        if dict(self._disk.names("")).get(PATH) != FILE_BYTES:
             return Checkpoint()
-        return decode(bytes(self._map().buffer))
+        return decode(self._disk.read(PATH))
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Put the claim, then the times, on the platter; raises OSError or DiskFull."""
+        """Put the claim, then the times, on the platter; raises OSError or DiskFull.
+
+        Without a claim the times go first and whatever was claimed before is taken back.
+        """
         file = self._map()
         times = TIMES.pack(
             checkpoint.log_ms,
@@ -90,6 +92,9 @@ class CheckpointFile:
             file.sync(0, FILE_BYTES)
         file.buffer[: len(times)] = times
         file.sync(0, FILE_BYTES)
+        if checkpoint.claim is None:
+            file.buffer[CLAIM_PLACES[0] :] = bytes(FILE_BYTES - CLAIM_PLACES[0])
+            file.sync(0, FILE_BYTES)
 
     def close(self) -> None:
         """Let go of the file."""

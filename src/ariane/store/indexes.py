@@ -64,7 +64,8 @@ class IndexFile:
         index = self.index
         while index.reserved_end < min(index.next + count, index.entry_count):
             first = self._entry_position(index.reserved_end)
-            end = min(first - first % CHUNK_BYTES + CHUNK_BYTES, self.file.size)
+            last = first + ENTRY_BYTES - 1  # chunks do not end where entries do
+            end = min(last - last % CHUNK_BYTES + CHUNK_BYTES, self.file.size)
             self.file.reserve(first, end)
             entries = (end - self._entry_position(0)) // ENTRY_BYTES
             index.reserved_end = min(entries, index.entry_count)
@@ -105,17 +106,13 @@ class Indexes:
             self._disk.make_directory(DIRECTORY)
             self._disk.sync_directory("")
         expected = index_file_bytes(self._slot_count, self._entry_count)
-        for name, size in self._disk.names(DIRECTORY):
+        for name, size in self._finished():
             path = f"{DIRECTORY}/{name}"
             if not (name.isascii() and name.isdigit() and len(name) == NAME_DIGITS):
                 raise StoreError(
                     f"{path} does not belong there: index files are named by {NAME_DIGITS} digits;"
                     " move it elsewhere"
                 )
-            if size == 0:
-                logger.warning("unfinished file removed path=%s", path)
-                self._disk.remove(path)
-                continue
             if size != expected:
                 raise StoreError(
                     f"{path} has {size} bytes and must have {expected}: start with the"
@@ -123,6 +120,19 @@ class Indexes:
                     " elsewhere and its keys will be read from the log again"
                 )
             self._take(int(name), self._disk.mapped(path, size))
+
+    def _finished(self) -> list[tuple[str, int]]:
+        """The files in front of the first that a crash left without length; the rest are removed.
+
+        Those after it hold later keys only, and the index must have no gaps: recovery reads them
+        from the log again. The newest goes first, so that a crash here leaves no gap either.
+        """
+        found = self._disk.names(DIRECTORY)
+        count = next((i for i, (_, size) in enumerate(found) if size == 0), len(found))
+        for name, _ in reversed(found[count:]):
+            logger.warning("unfinished file removed path=%s/%s", DIRECTORY, name)
+            self._disk.remove(f"{DIRECTORY}/{name}")
+        return found[:count]
 
     def make_room(self, count: int) -> Index | None:
         """An index with room for `count` more keys, made now if need be; or DiskFull.

@@ -75,8 +75,8 @@ class Keeper:
 
     @property
     def claimed(self) -> int:
-        """The log offset the newest checkpoint covers."""
-        return self._saved.claim.log_offset if self._saved.claim else 0
+        """The log offset the newest checkpoint covers; -1 when there is none."""
+        return self._saved.claim.log_offset if self._saved.claim else -1
 
     def checkpoint(self, end: int) -> None:
         """Begin a checkpoint that covers the log up to `end`, unless there is nothing new."""

@@ -8,12 +8,15 @@ point further are gone. Then everything past the end is made zero and synced, so
 lost now cannot come back to life behind records written later. A walk that finds a queue or index
 with less than it should have is begun again at the start of the log.
 
-Each step can be cut short and done again: nothing is believed that was not synced before.
+Each step can be cut short and done again: nothing is believed that was not synced before. That is
+why a store without a claim takes a checkpoint before it is written to: entries of a log that is no
+more would look right to one that has grown over them.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -45,12 +48,16 @@ class Recovery:
     was_killed: bool
     check_crc: bool
     index_enabled: bool
+    distrust: Callable[[], None]  # says on the platter that nothing but the log can be believed
 
-    def run(self) -> None:
-        """Find the end of the log and make queues and index agree with it."""
+    def run(self) -> Claim | None:
+        """Find the end of the log and make queues and index agree with it.
+
+        Returns the claim if it held; without one the caller takes a checkpoint before it appends.
+        """
         if not self.segments.files:
             self._begin_log()
-            return
+            return None
         self.log.end = self.log.end_position  # until the walk knows better
         claim = self._sound_claim()
         try:
@@ -58,12 +65,15 @@ class Recovery:
             end, last_ms = self._walk(first, index_from)
         except _LessThanClaimed as fault:
             logger.warning("queues rebuilt from the whole log reason=%s", fault)
+            self.distrust()  # cut short, a rebuilding leaves queues with holes in their middle
+            claim = None
             first, index_from = self._restore_index(self.log.first_position, None)
             end, last_ms = self._walk(first, index_from)
         self._cut_log(first, end)
         self.log.last_store_ms = max(last_ms, self.checkpoint.log_ms)
         self._cut_queues()
         self._cut_index()
+        return claim
 
     def _begin_log(self) -> None:
         """No segment at all: begin past everything the queues ever pointed at.

@@ -15,6 +15,7 @@ import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Final
 
 from ariane.clock import Clock
@@ -141,10 +142,15 @@ class Store:
         """Mark the store as in use; from now on only `stop` ends it cleanly."""
         if self.config.index_enabled:
             self._indexes.make_room(1)  # an append without an index would lose its keys
-        self._disk.write(ABORT_PATH, str(os.getpid()).encode())
-        self._disk.sync_directory("")
+        self._mark_in_use()
         self._is_started = True
         self._look_at_disk()
+        if self._keeper.claimed < 0:
+            self.checkpoint()
+            for lane in self._lanes.values():
+                lane.wait()
+            if self.read_only_reason is not None:
+                raise StoreError(self.read_only_reason)
 
     def stop(self) -> None:
         """Put everything on the platter and let go of the store, in a state Apache can start from.
@@ -360,7 +366,7 @@ class Store:
         self._queues.load()
         self._indexes.load()
         checkpoint = self._checkpoint_file.load()
-        Recovery(
+        claim = Recovery(
             log=self.log,
             segments=self._segments,
             queues=self._queues,
@@ -369,8 +375,17 @@ class Store:
             was_killed=self._disk.exists(ABORT_PATH),
             check_crc=self.config.check_crc_on_recover,
             index_enabled=self.config.index_enabled,
+            distrust=self._distrust,
         ).run()
-        return checkpoint
+        return replace(checkpoint, claim=claim)
+
+    def _mark_in_use(self) -> None:
+        self._disk.write(ABORT_PATH, str(os.getpid()).encode())
+        self._disk.sync_directory("")
+
+    def _distrust(self) -> None:
+        self._mark_in_use()
+        self._checkpoint_file.save(Checkpoint())
 
     def _assemble(self, checkpoint: Checkpoint) -> None:
         """Put together what works on the recovered files."""

@@ -1,0 +1,325 @@
+"""Checking a stopped store without changing it: is everything where the log says it is?
+
+The log is the truth. It is walked from its first record to its last, each checked, and from it all
+queues and the index are built once more in memory; what lies on disk must say the same. Files are
+mapped privately, so nothing written here can reach them. Works on Apache's stores as well.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Final
+
+from ariane.config import StoreConfig
+from ariane.disk import Disk
+from ariane.kernel.log import Index, Log, Queue, index_file_bytes, scan
+from ariane.store import indexes, queues, segments
+from ariane.store.checkpoint import CheckpointFile
+from ariane.store.delays import delays_ms_of
+from ariane.store.queues import ENTRY_BYTES
+from ariane.topics import SCHEDULE_TOPIC
+
+PROBLEMS_PER_KIND_MAX: Final = 10
+CHUNK_BYTES: Final = 1 << 20
+INDEX_ENTRY: Final = struct.Struct(">iqii")
+INDEX_HEADER_BYTES: Final = 40
+INDEX_SLOT_BYTES: Final = 4
+
+
+@dataclass(slots=True)
+class Report:
+    """What was looked at, and what was found wrong."""
+
+    segment_count: int = 0
+    record_count: int = 0
+    log_first: int = 0
+    log_end: int = 0
+    queue_count: int = 0
+    queue_entry_count: int = 0
+    index_file_count: int = 0
+    key_count: int = 0
+    problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+
+def check(disk: Disk, config: StoreConfig) -> Report:
+    """Walk a stopped store; the sizes of segments and queue files are taken from the files."""
+    report = Report()
+    checked = _Check(disk, config, report)
+    if checked.map_log():
+        checked.walk()
+        checked.compare_queues()
+        if config.index_enabled:
+            checked.compare_index()
+    return report
+
+
+class _Check:
+    def __init__(self, disk: Disk, config: StoreConfig, report: Report) -> None:
+        self._disk = disk
+        self._config = config
+        self._report = report
+        self._segment_bytes = self._size_in(segments.DIRECTORY) or config.segment_bytes
+        self._queue_bytes = self._queue_file_bytes() or config.queue_file_bytes
+        self._queues: dict[tuple[str, int], _Rebuilt] = {}
+        self._indexes: list[_ScratchIndex] = []
+        self._log = Log(self._segment_bytes, bytes(8), delays_ms=delays_ms_of(config.delay_levels))
+
+    def map_log(self) -> bool:
+        """Map the segments; False when there is nothing to walk."""
+        for position in self._positions(segments.DIRECTORY, self._segment_bytes):
+            path = f"{segments.DIRECTORY}/{segments.file_name(position)}"
+            file = self._disk.mapped(path, self._segment_bytes, private=True)
+            self._log.add(position, file.buffer)
+            self._report.segment_count += 1
+        return self._log.file_count > 0
+
+    def walk(self) -> None:
+        """Check every record and build queues and index in memory."""
+        log, report = self._log, self._report
+        log.end = log.end_position
+        report.log_first = log.first_position
+        report.log_end, _, report.record_count = scan(
+            log,
+            log.first_position,
+            check_crc=True,
+            queue_of=self._queue_of,
+            make_room=self._make_room,
+            index_of=self._index_of,
+            index_from=0,
+        )
+        self._look_behind(report.log_end)
+        claim = CheckpointFile(self._disk).load().claim
+        if claim is not None and claim.log_offset > report.log_end:
+            report.problems.append(
+                f"the checkpoint covers the log up to {claim.log_offset}, but its records end at"
+                f" {report.log_end}"
+            )
+
+    def compare_queues(self) -> None:
+        """Every record must be in its slot, and every slot must point at its record."""
+        found = set()
+        topics = self._disk.directories(queues.DIRECTORY)
+        for topic in topics:
+            for number in self._disk.directories(f"{queues.DIRECTORY}/{topic}"):
+                if number.isdigit():
+                    found.add((topic, int(number)))
+                    self._compare_queue(topic, int(number))
+        deleted: dict[str, int] = {}
+        for (topic, queue_id), rebuilt in sorted(self._queues.items()):
+            count = rebuilt.queue.end - rebuilt.first
+            if (topic, queue_id) in found or count == 0:
+                continue
+            if topic in topics:
+                self._report.problems.append(
+                    f"queue {queue_id} of {topic} is missing, the log has {count} messages for it"
+                )
+            else:
+                deleted[topic] = deleted.get(topic, 0) + count
+        for topic, count in deleted.items():
+            self._report.warnings.append(
+                f"topic {topic} has {count} messages in the log and no queues: it was deleted"
+            )
+
+    def compare_index(self) -> None:
+        """Every key must be in the index, and every entry in its slot's chain."""
+        size = index_file_bytes(self._config.index_slot_count, self._config.index_entry_count)
+        entries: list[Iterator[tuple[int, int]]] = []
+        for name, found in self._disk.names(indexes.DIRECTORY):
+            path = f"{indexes.DIRECTORY}/{name}"
+            if found != size:
+                self._report.problems.append(f"{path} has {found} bytes and should have {size}")
+                continue
+            self._report.index_file_count += 1
+            entries.append(self._check_index_file(path, size))
+        self._check_keys(_chained(entries))
+
+    def _compare_queue(self, topic: str, queue_id: int) -> None:
+        name = f"queue {queue_id} of {topic}"
+        queue = Queue(topic.encode(), queue_id, self._queue_bytes)
+        directory = f"{queues.DIRECTORY}/{topic}/{queue_id}"
+        for position in self._positions(directory, self._queue_bytes):
+            path = f"{directory}/{segments.file_name(position)}"
+            queue.add(position, self._disk.mapped(path, self._queue_bytes, private=True).buffer)
+        if not queue.file_count:
+            return
+        self._report.queue_count += 1
+        expected = self._queues.get((topic, queue_id))
+        end = queue.first_position // ENTRY_BYTES
+        first = end if expected is None else max(end, expected.first)
+        wrong = 0
+        while (entry := queue.entry(end)) is not None:
+            is_removed = entry[0] < self._log.first_position or entry[1] == queues.PADDING_BYTES
+            if end >= first and not is_removed:
+                self._report.queue_entry_count += 1
+                should_be = None if expected is None else expected.queue.entry(end)
+                if entry != should_be and (wrong := wrong + 1) <= PROBLEMS_PER_KIND_MAX:
+                    self._report.problems.append(
+                        f"{name}, entry {end}: is {entry}, should be {should_be}"
+                    )
+            end += 1
+        if expected is not None and end < expected.queue.end:
+            self._report.problems.append(
+                f"{name} ends at {end}, but the log has messages up to {expected.queue.end}"
+            )
+
+    def _check_index_file(self, path: str, size: int) -> Iterator[tuple[int, int]]:
+        """The file's (log offset, key hash) pairs; its chains are compared with fresh ones."""
+        slots, count = self._config.index_slot_count, self._config.index_entry_count
+        original = self._disk.mapped(path, size, private=True).buffer
+        rebuilt = self._disk.mapped(path, size, private=True).buffer
+        index = Index(rebuilt, slots, count)
+        index.cut(index.next)
+        end = INDEX_HEADER_BYTES + slots * INDEX_SLOT_BYTES + index.next * ENTRY_BYTES
+        for start in range(INDEX_HEADER_BYTES, end, CHUNK_BYTES):
+            stop = min(start + CHUNK_BYTES, end)
+            if bytes(original[start:stop]) != bytes(rebuilt[start:stop]):
+                self._report.problems.append(
+                    f"{path}: slots or chains near byte {start} do not lead to every entry"
+                )
+                break
+        first = INDEX_HEADER_BYTES + slots * INDEX_SLOT_BYTES + ENTRY_BYTES
+        for key_hash, log_offset, _, _ in INDEX_ENTRY.iter_unpack(original[first:end]):
+            yield log_offset, key_hash
+
+    def _check_keys(self, found: Iterator[tuple[int, int]]) -> None:
+        """Merge what the log says with what the files have; both are in log order."""
+        actual = groupby(found, key=lambda pair: pair[0])
+        at, hashes = -1, frozenset[int]()
+        missing = 0
+        scratch = _chained([index.entries() for index in self._indexes])
+        for log_offset, pairs in groupby(scratch, key=lambda pair: pair[0]):
+            expected = {key_hash for _, key_hash in pairs}
+            self._report.key_count += len(expected)
+            while at < log_offset:
+                at, group = next(actual, (1 << 62, iter(())))
+                hashes = frozenset(key_hash for _, key_hash in group)
+            if at != log_offset or not expected <= hashes:
+                missing += 1
+                if missing <= PROBLEMS_PER_KIND_MAX:
+                    self._report.problems.append(
+                        f"the index lacks keys of the record at log offset {log_offset}"
+                    )
+        if missing > PROBLEMS_PER_KIND_MAX:
+            self._report.problems.append(f"the index lacks keys of {missing} records in all")
+
+    def _look_behind(self, end: int) -> None:
+        """The log must end in zeros, not in something that cannot be read."""
+        log = self._log
+        for base in range(log.first_position, log.end_position, log.file_bytes):
+            start = max(end, base)
+            if start >= base + log.file_bytes:
+                continue
+            head = self._disk.mapped(
+                f"{segments.DIRECTORY}/{segments.file_name(base)}", log.file_bytes, private=True
+            ).buffer[start - base : start - base + 8]
+            if any(head):
+                self._report.problems.append(
+                    f"the record at log offset {start} is damaged; nothing from there on can be"
+                    f" read ({log.end_position - start} bytes)"
+                )
+                return
+
+    def _positions(self, directory: str, size: int) -> list[int]:
+        """Where the usable files of a directory begin; the others are told."""
+        positions: list[int] = []
+        for name, found in self._disk.names(directory):
+            path = f"{directory}/{name}"
+            is_named = name.isascii() and name.isdigit() and len(name) == segments.NAME_DIGITS
+            if not is_named:
+                self._report.problems.append(f"{path} does not belong there")
+            elif found != size:
+                self._report.problems.append(f"{path} has {found} bytes and should have {size}")
+            elif positions and int(name) != positions[-1] + size:
+                self._report.problems.append(f"{path} does not follow the file before it")
+                break
+            else:
+                positions.append(int(name))
+        return positions
+
+    def _size_in(self, directory: str) -> int:
+        return next((size for _, size in self._disk.names(directory) if size), 0)
+
+    def _queue_file_bytes(self) -> int:
+        for topic in self._disk.directories(queues.DIRECTORY):
+            for number in self._disk.directories(f"{queues.DIRECTORY}/{topic}"):
+                size = self._size_in(f"{queues.DIRECTORY}/{topic}/{number}")
+                if size and size % ENTRY_BYTES == 0:
+                    return size
+        return 0
+
+    def _queue_of(self, topic: bytes, queue_id: int) -> Queue:
+        name = topic.decode(errors="replace")
+        queue = Queue(topic, queue_id, self._queue_bytes, is_schedule=name == SCHEDULE_TOPIC)
+        self._queues[name, queue_id] = _Rebuilt(queue)
+        return queue
+
+    def _make_room(self, queue: Queue, queue_offset: int) -> None:
+        rebuilt = self._queues[queue.topic.decode(errors="replace"), queue.queue_id]
+        if queue.file_count and queue_offset > queue.end:
+            self._report.problems.append(
+                f"queue {queue.queue_id} of {queue.topic.decode(errors='replace')}: the log has no"
+                f" message {queue.end}, but one {queue_offset}"
+            )
+        rebuilt.make_room(queue_offset)
+
+    def _index_of(self, key_count: int) -> Index:
+        index = _ScratchIndex(self._config.index_slot_count, self._config.index_entry_count)
+        self._indexes.append(index)
+        return index.index
+
+
+class _Rebuilt:
+    """A queue as the log says it should be, in memory."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.first = 0
+
+    def make_room(self, queue_offset: int) -> None:
+        """Let entry `queue_offset` be the next one and give it memory."""
+        queue = self.queue
+        per_file = queue.file_bytes // ENTRY_BYTES
+        if queue.file_count and queue_offset < queue.first_position // ENTRY_BYTES:
+            while queue.file_count:
+                queue.drop_last()
+        if not queue.file_count:
+            self._add(queue_offset // per_file * queue.file_bytes)
+            self.first = queue_offset
+        while queue.end_position <= queue_offset * ENTRY_BYTES:
+            self._add(queue.end_position)
+        queue.end = queue_offset
+        queue.reserved_end = queue.end_position // ENTRY_BYTES
+
+    def _add(self, position: int) -> None:
+        self.queue.add(position, mmap.mmap(-1, self.queue.file_bytes))
+
+
+class _ScratchIndex:
+    """An index file in memory."""
+
+    def __init__(self, slot_count: int, entry_count: int) -> None:
+        self.memory = mmap.mmap(-1, index_file_bytes(slot_count, entry_count))
+        self.index = Index(self.memory, slot_count, entry_count)
+
+    def entries(self) -> Iterator[tuple[int, int]]:
+        """(log offset, key hash) pairs."""
+        first = INDEX_HEADER_BYTES + self.index.slot_count * INDEX_SLOT_BYTES + ENTRY_BYTES
+        end = first + (self.index.next - 1) * ENTRY_BYTES
+        view = memoryview(self.memory)
+        for key_hash, log_offset, _, _ in INDEX_ENTRY.iter_unpack(view[first:end]):
+            yield log_offset, key_hash
+
+
+def _chained(parts: Iterable[Iterator[tuple[int, int]]]) -> Iterator[tuple[int, int]]:
+    for part in parts:
+        yield from part
