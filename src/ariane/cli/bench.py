@@ -110,11 +110,11 @@ async def _run(kind: type[Load], plan: Plan, warm_up_s: int, namesrv: str) -> tu
     clock = SystemClock()
     async with clients(namesrv, plan.connection_count) as opened:
         if warm_up_s:
-            await run_for(kind(plan, opened, clock).run, Tally(), warm_up_s, lambda tally: None)
+            unseen = kind(plan, opened, clock).run
+            await run_for(unseen, Tally(), warm_up_s, clock, lambda tally: None)
         tally = Tally()
-        start_s = clock.monotonic_s()
-        await run_for(kind(plan, opened, clock).run, tally, plan.duration_s, _progress(clock))
-        return tally, clock.monotonic_s() - start_s
+        run = kind(plan, opened, clock).run
+        return tally, await run_for(run, tally, plan.duration_s, clock, _progress(clock))
 
 
 def _progress(clock: Clock) -> Callable[[Tally], None]:

@@ -55,22 +55,25 @@ class Plan:
     in_flight: int
     batch_count: int
     rate: float  # messages a second; 0: a closed loop
-    duration_s: float
+    duration_s: int
 
 
 Work = Callable[[Tally], Awaitable[None]]
 
 
-async def run_for(work: Work, tally: Tally, seconds: float, watch: Callable[[Tally], None]) -> None:
-    """Let the work go on for so long, telling `watch` each second what it has done."""
+async def run_for(
+    work: Work, tally: Tally, seconds: int, clock: Clock, watch: Callable[[Tally], None]
+) -> float:
+    """Let the work go on for so long, telling `watch` each second; returns how long it was."""
+    start_s = clock.monotonic_s()
     task = asyncio.ensure_future(work(tally))
     try:
-        for _ in range(max(round(seconds), 1)):
+        for _ in range(seconds):
             done, _ = await asyncio.wait([task], timeout=1.0)
             watch(tally)
             if done:
                 await task  # ended early: say why
-                return
+        return clock.monotonic_s() - start_s
     finally:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError, ClientError):

@@ -73,13 +73,22 @@ def time_text(milliseconds: int) -> str:
 def bytes_text(body: bytes, *, length_max: int = 0) -> str:
     """A body as text when it is text, else as hexadecimal; cut when longer than `length_max`."""
     try:
-        text = body.decode()
+        text = visible(body.decode())
     except UnicodeDecodeError:
         text = body.hex()
     return f"{text[:length_max]}…" if 0 < length_max < len(text) else text
 
 
+def visible(text: str) -> str:
+    """Text on one line that cannot command a terminal: what does not print is written out."""
+    if text.isprintable():
+        return text
+    return "".join(
+        mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text
+    )
+
+
 def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.2f}"
-    return "-" if value is None or value == "" else str(value)
+    return "-" if value is None or value == "" else visible(str(value))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from ariane.cli.output import bytes_text, say, time_text
+from ariane.cli.output import bytes_text, say, time_text, visible
 from ariane.protocol.message import StoredMessage
 
 
@@ -17,7 +17,6 @@ def view_of(message: StoredMessage) -> dict[str, Any]:
         body = {"body_base64": base64.b64encode(message.body).decode()}
     return {
         "topic": message.topic,
-        "broker": message.store_host[0],
         "queue_id": message.queue_id,
         "queue_offset": message.queue_offset,
         "message_id": message.message_id,
@@ -39,7 +38,9 @@ def line_of(message: StoredMessage) -> str:
     marks = " ".join(filter(None, [message.tags and f"#{message.tags}", *message.keys]))
     place = f"{message.queue_id}:{message.queue_offset}"
     return "  ".join(
-        filter(None, [time_text(message.stored_at_ms), place, marks, bytes_text(message.body)])
+        filter(
+            None, [time_text(message.stored_at_ms), place, visible(marks), bytes_text(message.body)]
+        )
     )
 
 
@@ -52,7 +53,7 @@ def say_message(message: StoredMessage) -> None:
     facts["properties"] = ", ".join(f"{k}={v}" for k, v in message.properties.items())
     width = max(map(len, facts))
     for name, value in facts.items():
-        say(f"{name:<{width}}  {value}")
+        say(f"{name:<{width}}  {visible(str(value))}".rstrip())
 
 
 def _host_text(host: tuple[str, int]) -> str:

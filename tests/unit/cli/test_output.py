@@ -30,6 +30,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_bodies_are_text_when_they_can_be() -> None:
     assert bytes_text("grüß".encode()) == "grüß"
     assert bytes_text(b"\xff\x00") == "ff00"
+    assert bytes_text(b"a\n\x1b[31m") == "a\\n\\x1b[31m"
     assert bytes_text(b"0123456789", length_max=4) == "0123…"
 
 
