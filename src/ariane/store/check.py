@@ -167,6 +167,11 @@ class _Check:
                         f"{name}, entry {end}: is {entry}, should be {should_be}"
                     )
             end += 1
+        if expected is not None and queue.first_position // ENTRY_BYTES > expected.first:
+            self._report.problems.append(
+                f"{name} starts at {queue.first_position // ENTRY_BYTES}, but the log has messages"
+                f" from {expected.first} on"
+            )
         if expected is not None and end < expected.queue.end:
             self._report.problems.append(
                 f"{name} ends at {end}, but the log has messages up to {expected.queue.end}"
@@ -247,7 +252,9 @@ class _Check:
         return positions
 
     def _size_in(self, directory: str) -> int:
-        return next((size for _, size in self._disk.names(directory) if size), 0)
+        """The length most files of a directory have; 0 when there are none."""
+        sizes = [size for name, size in self._disk.names(directory) if name.isdigit()]
+        return max(sizes, key=sizes.count, default=0)
 
     def _queue_file_bytes(self) -> int:
         for topic in self._disk.directories(queues.DIRECTORY):

@@ -1,0 +1,123 @@
+"""The checker: silent about a sound store, and never silent about damage."""
+
+from __future__ import annotations
+
+import re
+import struct
+from pathlib import Path
+
+import pytest
+
+from ariane.clock import ManualClock
+from ariane.disk import RealDisk, SimulatedDisk
+from ariane.store.check import check
+from ariane.store.store import Store
+
+from .shelf import HOST, SMALL, append, batch, open_store
+
+QUEUE = f"consumequeue/T/0/{0:020d}"
+
+
+def stopped() -> SimulatedDisk:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for i in range(40):
+        append(store, b"%d" % i + b"x" * 300, KEYS=f"k{i}")
+    append(store, b"u", "U", 1)
+    store.append_batch(batch([b"a", b"b"]))
+    store.stop()
+    return disk
+
+
+def test_a_sound_store_has_no_problems() -> None:
+    report = check(stopped(), SMALL)
+    assert report.is_sound and report.warnings == []
+    assert (report.record_count, report.queue_count, report.queue_entry_count) == (43, 2, 43)
+    assert (report.segment_count, report.index_file_count, report.key_count) == (3, 2, 83)
+
+
+def test_an_empty_directory_is_sound() -> None:
+    assert check(SimulatedDisk(), SMALL).is_sound
+
+
+def test_files_that_may_only_be_read_are_enough(tmp_path: Path) -> None:
+    store = Store.open(SMALL, RealDisk(tmp_path), ManualClock(), store_host=HOST)
+    store.start()
+    store.append_batch(batch([b"a", b"b"]))
+    store.stop()
+    for path in tmp_path.rglob("*"):
+        path.chmod(0o500 if path.is_dir() else 0o400)
+    assert check(RealDisk(tmp_path), SMALL).record_count == 2
+
+
+def index_of(disk: SimulatedDisk) -> str:
+    return f"index/{disk.names('index')[0][0]}"
+
+
+# What is damaged, where, with which bytes, and what the checker must say.
+DAMAGE = {
+    "a body": (f"commitlog/{0:020d}", 150, b"!", "record at log offset 0 is damaged"),
+    "a record's own offset": (f"commitlog/{0:020d}", 35, b"!", "is damaged"),
+    "a queue entry's offset": (QUEUE, 0, struct.pack(">q", 77), "queue 0 of T, entry 0: is"),
+    "a queue entry's size": (QUEUE, 28, struct.pack(">i", 77), "queue 0 of T, entry 1: is"),
+    "a queue entry's tag": (QUEUE, 52, struct.pack(">q", 77), "queue 0 of T, entry 2: is"),
+    "a missing queue entry": (QUEUE, 60, bytes(20), "ends at 3"),
+    "an entry too many": (
+        f"consumequeue/U/1/{0:020d}",
+        20,
+        struct.pack(">qiq", 8192, 500, 0),
+        "queue 1 of U, entry 1: is",
+    ),
+    "an index slot": (None, 40, bytes(4 * 7), "slots or chains"),
+    "an index chain": (None, 40 + 28 + 20 * 30 + 16, b"\0\0\0\1", "slots or chains"),
+    "an index entry's offset": (None, 40 + 28 + 20 + 4, struct.pack(">q", 5), "lacks keys"),
+    "an index entry's hash": (None, 40 + 28 + 20 * 9, b"\0\0\0\1", "lacks keys|slots or chains"),
+}
+
+
+@pytest.mark.parametrize(("path", "at", "data", "says"), DAMAGE.values(), ids=DAMAGE)
+def test_damage_is_told(path: str | None, at: int, data: bytes, says: str) -> None:
+    disk = stopped()
+    path = path or index_of(disk)
+    directory, _, name = path.rpartition("/")
+    disk.mapped(path, dict(disk.names(directory))[name]).buffer[at : at + len(data)] = data
+    before = disk.read(path)
+    report = check(disk, SMALL)
+    assert not report.is_sound
+    assert any(re.search(says, problem) for problem in report.problems)
+    assert disk.read(path) == before
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        (f"commitlog/{8192:020d}", "does not follow"),
+        (QUEUE, "queue 0 of T starts at 30"),
+        ("consumequeue/T/0", "queue 0 of T is missing"),
+    ],
+)
+def test_missing_files_are_told(path: str, says: str) -> None:
+    disk = stopped()
+    disk.make_directory("consumequeue/T/1")
+    disk.remove(path)
+    disk.remove_tree(path)
+    report = check(disk, SMALL)
+    assert any(re.search(says, problem) for problem in report.problems)
+
+
+def test_strays_and_wrong_sizes_are_told() -> None:
+    disk = stopped()
+    disk.write("commitlog/.DS_Store", b"x")
+    disk.write(f"consumequeue/T/0/{1200:020d}", b"short")
+    disk.write("index/20990101000000000", b"short")
+    problems = "\n".join(check(disk, SMALL).problems)
+    assert ".DS_Store does not belong there" in problems
+    assert "has 5 bytes and should have 600" in problems
+    assert "index/20990101000000000 has 5 bytes" in problems
+
+
+def test_a_checkpoint_ahead_of_the_log_is_told() -> None:
+    disk = stopped()
+    last = disk.names("commitlog")[-1][0]
+    disk.mapped(f"commitlog/{last}", 8192).buffer[:] = bytes(8192)
+    assert any("the checkpoint covers" in problem for problem in check(disk, SMALL).problems)
