@@ -50,6 +50,7 @@ class KeyValues:
             self._keep(self._namespaces | {namespace: rest})
 
     def _keep(self, namespaces: Namespaces) -> None:
+        self._disk.make_directory(self._path.rpartition("/")[0])
         self._disk.write_atomic(self._path, msgspec.json.encode(_File(namespaces)))
         self._namespaces = namespaces
 

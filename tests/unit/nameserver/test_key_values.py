@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from ariane.disk import CrashMode, SimulatedDisk
+from ariane.disk import CrashMode, RealDisk, SimulatedDisk
 from ariane.errors import CorruptFile, DiskFull
 from ariane.nameserver.key_values import KeyValues
 
@@ -28,6 +29,13 @@ def test_values_survive_a_restart_in_apaches_layout() -> None:
     again = KeyValues(disk, PATH)
     assert again.get("ORDER_TOPIC_CONFIG", "orders") == "broker-a:4;broker-b:4"
     assert again.namespace("other") == {"ключ": "значение"}
+
+
+def test_the_directory_is_made_for_the_first_value(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path / "not" / "there" / "yet")
+    values = KeyValues(disk, "below/kvConfig.json")
+    values.put("n", "k", "v")
+    assert KeyValues(disk, "below/kvConfig.json").get("n", "k") == "v"
 
 
 def test_what_is_not_there() -> None:
