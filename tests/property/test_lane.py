@@ -1,0 +1,317 @@
+"""The hot lane against the handlers it stands in for: the same frames through both.
+
+One broker reads its frames by the lane, in pieces of any size; its twin decodes each frame and
+gives it to the handlers. Every byte on their disks and every answer must be equal.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ariane.broker.dispatch import dispatch
+from ariane.codes import RequestCode
+from ariane.config import StoreConfig
+from ariane.errors import ProtocolError
+from ariane.protocol.command import Command, CommandDecoder, Serializer
+from ariane.protocol.message import BatchEntry, encode_batch
+from tests.unit.broker.rig import Peer, Rig, pull_fields, send_fields
+
+TOPICS = {"T": 6, "Other": 6, "ReadOnly": 4, "%RETRY%g": 6}
+SMALL = StoreConfig(
+    segment_bytes=8192, queue_file_bytes=20 * 40, index_slot_count=7, index_entry_count=50
+)
+SYNC = StoreConfig(
+    segment_bytes=8192,
+    queue_file_bytes=20 * 40,
+    index_slot_count=7,
+    index_entry_count=50,
+    flush_mode="SYNC_FLUSH",
+)
+
+
+class RawPeer(Peer):
+    """A connection that keeps the bytes it is sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.raw = bytearray()
+
+    def send_bytes(self, data: bytes) -> None:
+        self.raw += data
+
+    def answers(self) -> dict[int, bytes]:
+        """Whole frames by opaque: answers may come in any order."""
+        found: dict[int, bytes] = {}
+        position = 0
+        while position < len(self.raw):
+            (size,) = struct.unpack_from(">i", self.raw, position)
+            frame = bytes(self.raw[position : position + 4 + size])
+            (command,) = CommandDecoder(header_bytes_max=8 << 20).feed(frame)
+            assert command.opaque not in found, "a request was answered twice"
+            found[command.opaque] = frame
+            position += 4 + size
+        return found
+
+
+@dataclass
+class Twin:
+    """One of the two brokers."""
+
+    store_config: StoreConfig
+    peer: RawPeer = field(default_factory=RawPeer)
+
+    def __post_init__(self) -> None:
+        self.rig = Rig(store_config=self.store_config)
+        for name, permission in TOPICS.items():
+            self.rig.topic(name, queues=2, permission=permission)
+        self.rig.subscribe("members", "T", "TagA", version=5)
+        self.reader = self.rig.state.lane.reader_of(self.peer)  # type: ignore[arg-type]
+
+    def by_lane(self, data: bytes, piece_bytes: int) -> None:
+        for first in range(0, len(data), piece_bytes):
+            piece = data[first : first + piece_bytes]
+            self.reader.get_buffer(-1)[: len(piece)] = piece
+            commands = self.reader.received(len(piece))
+            while commands:
+                self.by_handlers(commands)
+                commands = self.reader.received(0)
+
+    def by_handlers(self, commands: list[Command]) -> None:
+        for command in commands:
+            answer = dispatch(self.rig.state, self.peer, command)  # type: ignore[arg-type]
+            if answer is not None and not command.is_one_way:
+                self.peer.send(answer)
+
+    def files(self) -> dict[str, bytes]:
+        """Everything on the disk."""
+        found, directories = {}, [""]
+        while directories:
+            directory = directories.pop()
+            prefix = f"{directory}/" if directory else ""
+            directories += [prefix + name for name in self.rig.disk.directories(directory)]
+            for name, _ in self.rig.disk.names(directory):
+                found[prefix + name] = self.rig.disk.read(prefix + name)
+        return found
+
+
+texts = st.text(st.characters(codec="utf-8"), max_size=12)
+words = st.text("abcXYZ019", min_size=1, max_size=8)
+property_names = st.sampled_from(
+    ["TAGS", "KEYS", "UNIQ_KEY", "WAIT", "color", "DELAY", "TRACE_ON", "CLUSTER", "TAG", "", "WAI"]
+)
+property_values = st.one_of(
+    words, st.sampled_from(["true", "false", "TRUE", "TagA", "k1 k2"]), texts
+)
+
+
+@st.composite
+def properties(draw: st.DrawFn) -> str:
+    plain = f"UNIQ_KEY\x01{draw(words)}\x02TAGS\x01{draw(st.sampled_from(['TagA', 'TagB']))}\x02"
+    odd = "".join(
+        f"{name}\x01{value}\x02"
+        for name, value in draw(st.lists(st.tuples(property_names, property_values), max_size=3))
+    )
+    return draw(st.sampled_from([plain, plain, plain + odd, odd, plain.removesuffix("\x02")]))
+
+
+odd_numbers = st.sampled_from([-1, 0, 1, 2, 7, "", "x", "1 ", "007", 1 << 33])
+
+
+@st.composite
+def sends(draw: st.DrawFn) -> tuple[int, dict[str, Any], bytes]:
+    fields = send_fields(
+        topic=draw(st.sampled_from(["T", "T", "T", *TOPICS, "New", "bad topic"])),
+        queue_id=draw(st.integers(0, 1)),
+        properties=draw(properties()),
+        system_flag=draw(st.sampled_from([0, 0, 0, 1, 0x10, 4, 0x301])),
+        reconsume_times=draw(st.integers(0, 2)),
+    )
+    if draw(st.integers(0, 9)) == 0:
+        fields[draw(st.sampled_from("abcdefghijklmn"))] = draw(odd_numbers)
+    if draw(st.integers(0, 19)) == 0:
+        del fields[draw(st.sampled_from("abcdefghi"))]
+    body = draw(st.binary(max_size=60))
+    if draw(st.booleans()):
+        return RequestCode.SEND_MESSAGE_V2, fields, body
+    return RequestCode.SEND_MESSAGE, long_names(fields), body
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[int, dict[str, Any], bytes]:
+    entries = draw(
+        st.lists(
+            st.builds(
+                BatchEntry,
+                body=st.binary(min_size=1, max_size=30),
+                properties=properties(),
+                flag=st.integers(0, 3),
+            ),
+            min_size=1,
+            max_size=4,
+        )
+    )
+    body = bytearray(encode_batch(entries))
+    if draw(st.integers(0, 5)) == 0:
+        body[draw(st.integers(0, len(body) - 1))] ^= 1 << draw(st.integers(0, 7))
+    fields = send_fields(is_batch=draw(st.sampled_from([True, True, False])))
+    return RequestCode.SEND_BATCH_MESSAGE, fields, bytes(body)
+
+
+@st.composite
+def pulls(draw: st.DrawFn) -> tuple[int, dict[str, Any], bytes]:
+    own = draw(st.booleans())
+    fields = pull_fields(
+        draw(st.sampled_from(["T", "T", "Other", "Missing"])),
+        draw(st.integers(0, 2)),
+        draw(st.integers(0, 12)),
+        consumerGroup="readers" if own else "members",
+        sysFlag=draw(st.sampled_from([0, 1])) | (4 if own else 0),
+        subscription=draw(st.sampled_from(["*", "TagA", "TagA || TagB"])),
+        subVersion=draw(st.sampled_from([0, 5, 6])),
+        commitOffset=draw(st.integers(-1, 9)),
+        maxMsgNums=draw(st.sampled_from([1, 2, 32])),
+    )
+    return RequestCode.PULL_MESSAGE, fields, b""
+
+
+LONG_NAMES = {
+    "a": "producerGroup", "b": "topic", "c": "defaultTopic", "d": "defaultTopicQueueNums",
+    "e": "queueId", "f": "sysFlag", "g": "bornTimestamp", "h": "flag", "i": "properties",
+    "j": "reconsumeTimes", "k": "unitMode", "l": "maxReconsumeTimes", "m": "batch", "n": "bname",
+}  # fmt: skip
+
+
+def long_names(fields: dict[str, Any]) -> dict[str, Any]:
+    return {LONG_NAMES[letter]: value for letter, value in fields.items()}
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> list[Command]:
+    """Requests as a client might pipeline them."""
+    requests = draw(st.lists(st.one_of(sends(), sends(), batches(), pulls()), max_size=30))
+    return [
+        Command(
+            code,
+            opaque=number,
+            flag=draw(st.sampled_from([0, 0, 0, 2])),
+            ext={name: str(value) for name, value in fields.items()},
+            body=body,
+            serializer=draw(
+                st.sampled_from([Serializer.JSON, Serializer.JSON, Serializer.ROCKETMQ])
+            ),
+        )
+        for number, (code, fields, body) in enumerate(requests)
+    ]
+
+
+def check_equal(hot: Twin, cold: Twin) -> None:
+    for twin in (hot, cold):
+        twin.rig.state.store.flush()
+        twin.rig.clock.advance(0.01)
+    assert hot.peer.answers() == cold.peer.answers()
+    assert hot.files() == cold.files()
+    for topic, group in (("T", "members"), ("T", "readers"), ("Other", "readers")):
+        for table in ("offsets_of", "pulled_of"):
+            hot_offsets = getattr(hot.rig.state.offsets, table)(topic, group)
+            assert hot_offsets == getattr(cold.rig.state.offsets, table)(topic, group)
+    assert counts(hot) == counts(cold)
+
+
+def counts(twin: Twin) -> dict[str, tuple[int, int]]:
+    stats = twin.rig.state.stats
+    stats.put_total()  # brings in what the lane counted
+    return {
+        key: (tally.messages, tally.bytes)
+        for key, tally in (stats.put | stats.got).items()
+        if tally.messages
+    }
+
+
+@settings(max_examples=150)
+@given(streams(), st.integers(1, 3000))
+def test_lane_and_handlers_are_one(commands: list[Command], piece_bytes: int) -> None:
+    hot, cold = Twin(SMALL), Twin(SMALL)
+    hot.by_lane(b"".join(command.encode() for command in commands), piece_bytes)
+    # The twin gets what a decoder makes of the same bytes, not the commands they were made from.
+    cold.by_handlers([read_back(command) for command in commands])
+    check_equal(hot, cold)
+
+
+@settings(max_examples=75)
+@given(streams())
+def test_lane_and_handlers_are_one_with_synchronous_flush(commands: list[Command]) -> None:
+    """Frame by frame, since the lane asks for a flush when the bytes of a read are used up."""
+    hot, cold = Twin(SYNC), Twin(SYNC)
+    for command in commands:
+        hot.by_lane(command.encode(), 1 << 16)
+        cold.by_handlers([read_back(command)])
+    check_equal(hot, cold)
+
+
+def read_back(command: Command) -> Command:
+    (found,) = CommandDecoder().feed(command.encode())
+    return found
+
+
+def test_plain_requests_do_take_the_lane() -> None:
+    twin = Twin(SMALL)
+    send = Command(
+        RequestCode.SEND_MESSAGE_V2,
+        ext={name: str(value) for name, value in send_fields().items()},
+        body=b"hello",
+    ).encode()
+    pull = Command(
+        RequestCode.PULL_MESSAGE,
+        ext={name: str(value) for name, value in pull_fields("T", 0, 0).items()},
+    ).encode()
+    twin.by_lane(send, 4096)
+    assert twin.rig.state.lane.request_count == 0, "the first send opens the topic"
+    twin.by_lane(send * 3, 4096)
+    assert twin.rig.state.lane.request_count == 3
+    twin.by_lane(pull, 4096)
+    assert twin.rig.state.lane.request_count == 3, "the first pull is granted"
+    twin.by_lane(pull * 2, 4096)
+    assert twin.rig.state.lane.request_count == 5
+    twin.rig.topic("T", queues=3)
+    twin.by_lane(send, 4096)
+    assert twin.rig.state.lane.request_count == 5, "a change makes every check be made again"
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=200), st.integers(1, 64))
+def test_any_bytes_are_refused_or_answered(data: bytes, piece: int) -> None:
+    twin = Twin(SMALL)
+    try:
+        twin.by_lane(data, piece)
+    except ProtocolError:
+        return
+    assert twin.reader.partial_bytes <= len(data)
+
+
+@settings(max_examples=200)
+@given(streams().filter(bool), st.data())
+def test_a_flipped_bit_makes_no_difference_between_them(
+    commands: list[Command], data: st.DataObject
+) -> None:
+    """A damaged header is read alike, or refused alike, by the lane and by the full decoder."""
+    frames = [bytearray(command.encode()) for command in commands]
+    hot, cold = Twin(SMALL), Twin(SMALL)
+    frame = frames[-1]
+    frame[data.draw(st.integers(8, len(frame) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    for wire in frames:
+        refused = []
+        try:
+            hot.by_lane(bytes(wire), 4096)
+        except ProtocolError:
+            refused.append("hot")
+        try:
+            cold.by_handlers(CommandDecoder().feed(bytes(wire)))
+        except ProtocolError:
+            refused.append("cold")
+        assert refused in ([], ["hot", "cold"])
+    check_equal(hot, cold)
