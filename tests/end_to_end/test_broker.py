@@ -22,6 +22,7 @@ from ariane.clock import SystemClock, Timers
 from ariane.codes import RequestCode, ResponseCode
 from ariane.config import BrokerConfig
 from ariane.disk import RealDisk
+from ariane.errors import CorruptFile, StoreLocked
 from ariane.protocol.command import Command
 from ariane.protocol.message import (
     StoredMessage,
@@ -238,6 +239,27 @@ async def test_the_vip_port_is_served_two_below(tmp_path: Path) -> None:
 async def test_a_taken_vip_port_is_done_without(tmp_path: Path) -> None:
     port = free_port(-2)
     async with running(tmp_path / "other", port=port - 2), running(tmp_path, port=port) as world:
+        assert (await world.call(310, send_fields(), b"x")).code == ResponseCode.SUCCESS
+
+
+async def test_a_damaged_table_stops_the_start_and_is_left_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "config" / "topics.json"
+    path.parent.mkdir()
+    path.write_text('{"topicConfigTable": {')
+    with pytest.raises(CorruptFile, match="topics"):
+        async with running(tmp_path):
+            pass
+    assert path.read_text() == '{"topicConfigTable": {'
+    path.unlink()
+    async with running(tmp_path) as world:  # the store and the port were let go
+        assert (await world.call(310, send_fields(), b"x")).code == ResponseCode.SUCCESS
+
+
+async def test_two_brokers_never_share_a_store(tmp_path: Path) -> None:
+    async with running(tmp_path) as world:
+        with pytest.raises(StoreLocked):
+            async with running(tmp_path):
+                pass
         assert (await world.call(310, send_fields(), b"x")).code == ResponseCode.SUCCESS
 
 
