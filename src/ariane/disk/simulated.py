@@ -67,6 +67,9 @@ class _Name:
         self.directory = directory
         self.changes = changes  # path, inode, whether the path is a directory
 
+    def removed_directories(self) -> list[str]:
+        return [path for path, inode, is_directory in self.changes if is_directory and not inode]
+
 
 class SimulatedFile:
     """A file of a SimulatedDisk, as the store sees it."""
@@ -326,10 +329,15 @@ class SimulatedDisk:
     def sync_directory(self, path: str) -> None:
         """Make the names in a directory durable."""
         self.begin("sync_directory", path)
+        left: list[_Name] = []
         for change in self._pending:
-            if change.directory == path:
-                _apply(change, self._durable_files, self._durable_directories)
-        self._pending = [change for change in self._pending if change.directory != path]
+            if change.directory != path:
+                left.append(change)
+                continue
+            _apply(change, self._durable_files, self._durable_directories)
+            for removed in change.removed_directories():
+                left = [other for other in left if not _is_within(other.directory, removed)]
+        self._pending = left
         self.done("sync_directory", path)
 
     def sync_many(
@@ -396,14 +404,20 @@ class SimulatedDisk:
 
 def _apply(change: _Name, files: dict[str, _Inode], directories: set[str]) -> None:
     for path, inode, is_directory in change.changes:
-        if is_directory:
-            directories.discard(path)
-            if inode is not None:
-                directories.add(path)
+        if is_directory and inode is not None:
+            directories.add(path)
+        elif is_directory:  # and with it what was in it: another of that name starts empty
+            directories.difference_update([d for d in directories if _is_within(d, path)])
+            for below in [f for f in files if _is_within(f, path)]:
+                del files[below]
         else:
             files.pop(path, None)
             if inode is not None:
                 files[path] = inode
+
+
+def _is_within(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(f"{directory}/")
 
 
 def _is_reachable(path: str, directories: set[str]) -> bool:

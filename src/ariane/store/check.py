@@ -71,7 +71,9 @@ class _Check:
         self._segment_bytes = self._size_in(segments.DIRECTORY) or config.segment_bytes
         self._queue_bytes = self._queue_file_bytes() or config.queue_file_bytes
         self._queues: dict[tuple[str, int], _Rebuilt] = {}
+        self._queue_ends = 0
         self._indexes: list[_ScratchIndex] = []
+        self._claim = CheckpointFile(disk).load().claim
         self._log = Log(self._segment_bytes, bytes(8), delays_ms=delays_ms_of(config.delay_levels))
 
     def map_log(self) -> bool:
@@ -98,7 +100,7 @@ class _Check:
             index_from=0,
         )
         self._look_behind(report.log_end)
-        claim = CheckpointFile(self._disk).load().claim
+        claim = self._claim
         if claim is not None and claim.log_offset > report.log_end:
             report.problems.append(
                 f"the checkpoint covers the log up to {claim.log_offset}, but its records end at"
@@ -119,7 +121,7 @@ class _Check:
             count = rebuilt.queue.end - rebuilt.first
             if (topic, queue_id) in found or count == 0:
                 continue
-            if topic in topics:
+            if topic in topics and not self._was_deleted(rebuilt):
                 self._report.problems.append(
                     f"queue {queue_id} of {topic} is missing, the log has {count} messages for it"
                 )
@@ -127,8 +129,19 @@ class _Check:
                 deleted[topic] = deleted.get(topic, 0) + count
         for topic, count in deleted.items():
             self._report.warnings.append(
-                f"topic {topic} has {count} messages in the log and no queues: it was deleted"
+                f"{count} messages of topic {topic} in the log have no queue: it was deleted"
             )
+
+    def _was_deleted(self, rebuilt: _Rebuilt) -> bool:
+        """Whether a queue that is missing was so already when the checkpoint counted them all."""
+        claim, last = self._claim, rebuilt.queue.entry(rebuilt.queue.end - 1)
+        return (
+            claim is not None
+            and last is not None
+            and last[0] < claim.log_offset
+            and self._report.queue_count >= claim.queue_count
+            and self._queue_ends >= claim.queue_entries
+        )
 
     def compare_index(self) -> None:
         """Every key must be in the index, and every entry in its slot's chain."""
@@ -167,6 +180,7 @@ class _Check:
                         f"{name}, entry {end}: is {entry}, should be {should_be}"
                     )
             end += 1
+        self._queue_ends += end
         if expected is not None and queue.first_position // ENTRY_BYTES > expected.first:
             self._report.problems.append(
                 f"{name} starts at {queue.first_position // ENTRY_BYTES}, but the log has messages"
