@@ -74,7 +74,7 @@ def list_topics(
         names = [
             name
             for name in names
-            if name not in system
+            if name.removesuffix("_REPLY_TOPIC") not in system
             and not is_system_topic(name)
             and not is_retry_or_dead_letter(name)
         ]
