@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
@@ -22,6 +22,8 @@ from ariane.store.checkpoint import CheckpointFile
 from ariane.store.delays import delays_ms_of
 from ariane.store.queues import ENTRY_BYTES
 from ariane.topics import SCHEDULE_TOPIC
+
+Progress = Callable[[int, int], None]  # told how many bytes of the log are walked, and of how many
 
 PROBLEMS_PER_KIND_MAX: Final = 10
 CHUNK_BYTES: Final = 1 << 20
@@ -51,12 +53,12 @@ class Report:
         return not self.problems
 
 
-def check(disk: Disk, config: StoreConfig) -> Report:
+def check(disk: Disk, config: StoreConfig, *, progress: Progress | None = None) -> Report:
     """Walk a stopped store; the sizes of segments and queue files are taken from the files."""
     report = Report()
     checked = _Check(disk, config, report)
-    if checked.map_log():
-        checked.walk()
+    if checked.find_log():
+        checked.walk(progress or (lambda walked_bytes, log_bytes: None))
         checked.compare_queues()
         if config.index_enabled:
             checked.compare_index()
@@ -73,32 +75,39 @@ class _Check:
         self._queues: dict[tuple[str, int], _Rebuilt] = {}
         self._queue_ends = 0
         self._indexes: list[_ScratchIndex] = []
+        self._segments: list[int] = []  # where each begins
         self._claim = CheckpointFile(disk).load().claim
         self._log = Log(self._segment_bytes, bytes(8), delays_ms=delays_ms_of(config.delay_levels))
 
-    def map_log(self) -> bool:
-        """Map the segments; False when there is nothing to walk."""
-        for position in self._positions(segments.DIRECTORY, self._segment_bytes):
-            path = f"{segments.DIRECTORY}/{segments.file_name(position)}"
-            file = self._disk.mapped(path, self._segment_bytes, private=True)
-            self._log.add(position, file.buffer)
-            self._report.segment_count += 1
-        return self._log.file_count > 0
+    def find_log(self) -> bool:
+        """Look for the segments; False when there is nothing to walk."""
+        self._segments = self._positions(segments.DIRECTORY, self._segment_bytes)
+        self._report.segment_count = len(self._segments)
+        return bool(self._segments)
 
-    def walk(self) -> None:
-        """Check every record and build queues and index in memory."""
+    def walk(self, progress: Progress) -> None:
+        """Check every record and build queues and index in memory, one segment after the other."""
         log, report = self._log, self._report
-        log.end = log.end_position
-        report.log_first = log.first_position
-        report.log_end, _, report.record_count = scan(
-            log,
-            log.first_position,
-            check_crc=True,
-            queue_of=self._queue_of,
-            make_room=self._make_room,
-            index_of=self._index_of,
-            index_from=0,
-        )
+        report.log_first = report.log_end = self._segments[0]
+        for number, position in enumerate(self._segments, 1):
+            path = f"{segments.DIRECTORY}/{segments.file_name(position)}"
+            log.add(
+                position,
+                self._disk.mapped(path, self._segment_bytes, private=True, read_ahead=True).buffer,
+            )
+            log.end = log.end_position
+            if report.log_end == position:  # else the records ended in a segment before
+                report.log_end, _, count = scan(
+                    log,
+                    position,
+                    check_crc=True,
+                    queue_of=self._queue_of,
+                    make_room=self._make_room,
+                    index_of=self._index_of,
+                    index_from=0,
+                )
+                report.record_count += count
+            progress(number * self._segment_bytes, len(self._segments) * self._segment_bytes)
         self._look_behind(report.log_end)
         claim = self._claim
         if claim is not None and claim.log_offset > report.log_end:
@@ -280,6 +289,9 @@ class _Check:
 
     def _queue_of(self, topic: bytes, queue_id: int) -> Queue:
         name = topic.decode(errors="replace")
+        known = self._queues.get((name, queue_id))
+        if known is not None:  # from an earlier segment
+            return known.queue
         queue = Queue(topic, queue_id, self._queue_bytes, is_schedule=name == SCHEDULE_TOPIC)
         self._queues[name, queue_id] = _Rebuilt(queue)
         return queue
@@ -294,6 +306,9 @@ class _Check:
         rebuilt.make_room(queue_offset)
 
     def _index_of(self, key_count: int) -> Index:
+        newest = self._indexes[-1].index if self._indexes else None
+        if newest is not None and newest.next + key_count <= newest.entry_count:
+            return newest  # it has room left from an earlier segment
         index = _ScratchIndex(self._config.index_slot_count, self._config.index_entry_count)
         self._indexes.append(index)
         return index.index

@@ -36,6 +36,13 @@ def test_a_sound_store_has_no_problems() -> None:
     assert (report.segment_count, report.index_file_count, report.key_count) == (3, 2, 83)
 
 
+def test_progress_is_told_segment_by_segment() -> None:
+    told: list[tuple[int, int]] = []
+    check(stopped(), SMALL, progress=lambda walked, total: told.append((walked, total)))
+    size = SMALL.segment_bytes
+    assert told == [(size, 3 * size), (2 * size, 3 * size), (3 * size, 3 * size)]
+
+
 def test_an_empty_directory_is_sound() -> None:
     assert check(SimulatedDisk(), SMALL).is_sound
 
