@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -48,13 +49,29 @@ def check_store(
     settings |= pairs_of(set_ or [], option="--set")
     disk = RealDisk(root)
     _refuse_while_used(disk, root)
-    report = check(disk, config_of(StoreConfig, settings))
+    report = _checked(disk, config_of(StoreConfig, settings))
     if output is Output.JSON:
         say_json(report)
     else:
         _say_report(report, root)
     if not report.is_sound:
         raise typer.Exit(EXIT_UNSOUND)
+
+
+def _checked(disk: RealDisk, config: StoreConfig) -> Report:
+    """Check, with a bar on standard error where somebody watches."""
+    if not sys.stderr.isatty():
+        return check(disk, config)
+    from rich.console import Console  # noqa: PLC0415 - only who watches pays for it
+    from rich.progress import Progress  # noqa: PLC0415
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("checking the log", total=None)
+        return check(
+            disk,
+            config,
+            progress=lambda walked, total: bar.update(task, completed=walked, total=total),
+        )
 
 
 def _store_in(directory: Path) -> Path:
