@@ -65,9 +65,19 @@ class Disk(Protocol):
     """Files below one root directory."""
 
     def mapped(
-        self, path: str, size: int, *, create: bool = False, private: bool = False
+        self,
+        path: str,
+        size: int,
+        *,
+        create: bool = False,
+        private: bool = False,
+        read_ahead: bool = False,
     ) -> MappedFile:
-        """Map a file; `create` makes it (zeros), `private` keeps writes out of the file."""
+        """Map a file; `create` makes it (zeros), `private` keeps writes out of the file.
+
+        Without `read_ahead` a page fault brings in one page. Queue and index files are mostly
+        holes, and a fault that brought in megabytes of them would stall the writer.
+        """
         ...
 
     def names(self, directory: str) -> list[tuple[str, int]]:

@@ -78,6 +78,10 @@ class RealMappedFile:
         if length > 0:
             _libc.madvise(self._address + start, length, POPULATE_WRITE)
 
+    def expect_scattered(self) -> None:
+        """Bring in one page per fault, without those around it."""
+        _libc.madvise(self._address, self.size, mmap.MADV_RANDOM)
+
     def write(self, position: int, data: memoryview) -> None:
         """Copy bytes into the file by a system call; raises DiskFull or OSError, never a signal."""
         with self._open() as descriptor, _full_disk(f"no room for {len(data)} bytes", self.path):
@@ -141,6 +145,7 @@ class RealDisk:
         *,
         create: bool = False,
         private: bool = False,
+        read_ahead: bool = False,
     ) -> RealMappedFile:
         """Map a file; `create` makes it (zeros), `private` keeps writes out of the file."""
         full_path = self._prefix + path
@@ -153,9 +158,12 @@ class RealDisk:
             if create:
                 os.ftruncate(descriptor, size)
             sharing = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
-            return RealMappedFile(path, full_path, descriptor, size, sharing)
+            file = RealMappedFile(path, full_path, descriptor, size, sharing)
         finally:
             os.close(descriptor)
+        if not read_ahead:
+            file.expect_scattered()
+        return file
 
     def names(self, directory: str) -> list[tuple[str, int]]:
         """Files in a directory with their lengths, sorted; none when it does not exist."""

@@ -224,6 +224,7 @@ class SimulatedDisk:
         *,
         create: bool = False,
         private: bool = False,
+        read_ahead: bool = False,
     ) -> SimulatedFile:
         """Map a file; `create` makes it (zeros), `private` keeps writes out of the file."""
         inode = self._files.get(path)

@@ -84,7 +84,8 @@ class Segments:
                     " made with"
                 )
             path = f"{DIRECTORY}/{file_name(position)}"
-            self._take(self._disk.mapped(path, self._log.file_bytes), position)
+            file = self._disk.mapped(path, self._log.file_bytes, read_ahead=True)
+            self._take(file, position)
 
     def create(self, position: int) -> MappedFile:
         """Make the segment that begins at `position`, blocks and name on the disk; or DiskFull.
@@ -92,7 +93,7 @@ class Segments:
         Touches nothing but the disk, so any thread may call it.
         """
         path = f"{DIRECTORY}/{file_name(position)}"
-        file = self._disk.mapped(path, self._log.file_bytes, create=True)
+        file = self._disk.mapped(path, self._log.file_bytes, create=True, read_ahead=True)
         try:
             file.reserve(0, file.size)
             file.sync(0, file.size)
