@@ -46,6 +46,7 @@ cdef enum:
 cdef enum:
     BATCH_ENTRY_BYTES_MIN = 22
     SCRATCH_BYTES = 1 << 18
+    REPLY_BYTES_MAX = 1 << 20   # gathered before they are handed over anyway, so that a slow peer is noticed
 
 cdef int64_t WIDE = 1 << 60
 
@@ -272,6 +273,8 @@ cdef class LaneReader:
                 self.frame_count += 1
                 if self.now_ms > 0 and self.carry_out(frame + 8, word, size - 4 - (word & 0xFFFFFF)):
                     lane.hot_count += 1
+                    if lane.now.size >= REPLY_BYTES_MAX:
+                        self.send(lane.now.take())
                     continue
                 return [lane.decode(PyBytes_FromStringAndSize(<char*> frame, whole))]
         except BaseException:
