@@ -193,6 +193,21 @@ class TestSimulatedDisk:
         image = disk.crash_image(Random(1), CrashMode.KILL)
         assert image.read("f") == b"x" * 4 * PAGE
 
+    def test_a_kill_leaves_unsynced_what_was_not_synced(self) -> None:
+        disk, _ = self.make()
+        disk.make_directory("d")
+        disk.write("d/g", b"data")
+        disk.rename("f", "h")
+        killed = disk.crash_image(Random(1), CrashMode.KILL)
+        assert (killed.read("h"), killed.read("d/g")) == (b"x" * 4 * PAGE, b"data")
+        image = killed.crash_image(Random(1), CrashMode.DROP)
+        assert image.read("f") == bytes(4 * PAGE)
+        assert not image.exists("h") and not image.exists("d")
+        killed.mapped("h", 4 * PAGE).sync(0, 4 * PAGE)
+        killed.sync_directory("")
+        assert killed.crash_image(Random(1), CrashMode.DROP).read("h") == b"x" * 4 * PAGE
+        assert disk.crash_image(Random(1), CrashMode.DROP).read("f") == bytes(4 * PAGE)
+
     def test_a_power_cut_drops_what_was_not_synced(self) -> None:
         disk, _ = self.make()
         disk.mapped("f", 4 * PAGE).sync(PAGE, 2 * PAGE)
@@ -247,6 +262,20 @@ class TestSimulatedDisk:
             3 * PAGE
         )
         assert bytes(buffer) == b"x" * 4 * PAGE
+
+    def test_pages_a_failed_sync_lost_are_synced_once_written_again(self) -> None:
+        disk, _ = self.make()
+        disk.plant("sync", IO_ERROR)
+        file = disk.mapped("f", 4 * PAGE)
+        with pytest.raises(OSError, match="planted"):
+            file.sync(0, 4 * PAGE)
+        killed = disk.crash_image(Random(1), CrashMode.KILL)  # the next process sees them as clean
+        again = killed.mapped("f", 4 * PAGE)
+        again.write(0, memoryview(b"x" * PAGE))  # the same bytes, but written
+        again.buffer[PAGE] = ord("y")
+        again.sync(0, 4 * PAGE)
+        content = killed.crash_image(Random(1), CrashMode.DROP).read("f")
+        assert content == b"x" * PAGE + b"y" + b"x" * (PAGE - 1) + bytes(2 * PAGE)
 
     def test_room_runs_out(self) -> None:
         disk = SimulatedDisk(capacity_bytes=3 * PAGE)

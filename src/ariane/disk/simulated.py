@@ -38,7 +38,9 @@ class _Inode:
         self.live = bytearray()
         self.stable = bytearray()
         self.reserved: set[int] = set()
-        self.lost: set[int] = set()  # pages a failed sync marked clean: later syncs skip them
+        # Pages that a failed sync marked clean, as they were: later syncs skip them until they are
+        # written to.
+        self.lost: dict[int, bytes] = {}
         self.modified_s = modified_s
 
     def dirty_pages(self) -> list[int]:
@@ -51,11 +53,33 @@ class _Inode:
             if self.live[start : start + PAGE_BYTES] != self.stable[start : start + PAGE_BYTES]
         ]
 
+    def copy(self) -> _Inode:
+        other = _Inode(self.modified_s)
+        other.live = bytearray(self.live)
+        other.stable = bytearray(self.stable)
+        other.reserved = set(self.reserved)
+        other.lost = dict(self.lost)
+        return other
+
+    def lose(self, pages: range) -> None:
+        for page in set(pages).intersection(self.dirty_pages()):
+            self.lost[page] = self._page(page)
+
+    def rewritten(self, first: int, end: int) -> None:
+        for page in range(first // PAGE_BYTES, -(-end // PAGE_BYTES)):
+            self.lost.pop(page, None)
+
     def persist(self, page: int) -> None:
+        if self.lost.get(page) == self._page(page):
+            return
+        self.lost.pop(page, None)
         start = page * PAGE_BYTES
         if len(self.stable) < len(self.live):
             self.stable.extend(bytes(len(self.live) - len(self.stable)))
         self.stable[start : start + PAGE_BYTES] = self.live[start : start + PAGE_BYTES]
+
+    def _page(self, page: int) -> bytes:
+        return bytes(self.live[page * PAGE_BYTES : (page + 1) * PAGE_BYTES])
 
 
 class _Name:
@@ -98,20 +122,20 @@ class SimulatedFile:
         self.reserve(position, position + len(data))
         self._disk.begin("write", self.path)
         self._inode.live[position : position + len(data)] = data
+        self._inode.rewritten(position, position + len(data))
         self._inode.modified_s = self._disk.now_s()
         self._disk.done("write", self.path)
 
     def sync(self, first: int, end: int) -> None:
-        """Make the range's pages stable; after a planted failure they never will be."""
+        """Make the range's pages stable; after a planted failure only those written to again."""
         pages = range(first // PAGE_BYTES, -(-min(end, self.size) // PAGE_BYTES))
         try:
             self._disk.begin("sync", self.path)
         except OSError:
-            self._inode.lost.update(set(pages).intersection(self._inode.dirty_pages()))
+            self._inode.lose(pages)
             raise
         for page in pages:
-            if page not in self._inode.lost:
-                self._inode.persist(page)
+            self._inode.persist(page)
         self._inode.modified_s = self._disk.now_s()
         self._disk.done("sync", self.path)
 
@@ -196,16 +220,16 @@ class SimulatedDisk:
         """Let some dirty pages reach the platter on their own, as a kernel does in its time."""
         for inode in self._files.values():
             for page in inode.dirty_pages():
-                if page not in inode.lost and random.random() < 0.5:
+                if random.random() < 0.5:
                     inode.persist(page)
 
     def crash_image(self, random: Random, mode: CrashMode) -> SimulatedDisk:
         """The disk as the next process would find it, if this one stopped now."""
         image = SimulatedDisk(capacity_bytes=self.capacity_bytes, now_s=self.now_s)
         if mode is CrashMode.KILL:
-            files, directories = self._files, self._directories
-        else:
-            files, directories = self._surviving_names(random, mode)
+            self._copy_all(image)
+            return image
+        files, directories = self._surviving_names(random, mode)
         image._directories = set(directories)
         image._durable_directories = set(directories)
         for path, inode in files.items():
@@ -348,7 +372,7 @@ class SimulatedDisk:
         for file, first, end in ranges:
             if file.path in self._files:
                 file.sync(first, end)
-        for directory in directories:
+        for directory in sorted(directories):  # so that a seed always gives the same life
             if directory in self._directories:
                 self.sync_directory(directory)
 
@@ -385,6 +409,27 @@ class SimulatedDisk:
 
     def _pend(self, path: str, changes: list[tuple[str, _Inode | None, bool]]) -> None:
         self._pending.append(_Name(_parent(path), changes))
+
+    def _copy_all(self, image: SimulatedDisk) -> None:
+        """A killed process loses nothing, but what it left unsynced is so still."""
+        copies: dict[int, _Inode] = {}
+
+        def copy(inode: _Inode) -> _Inode:
+            if id(inode) not in copies:
+                copies[id(inode)] = inode.copy()
+            return copies[id(inode)]
+
+        image._directories = set(self._directories)
+        image._durable_directories = set(self._durable_directories)
+        image._files = {path: copy(inode) for path, inode in self._files.items()}
+        image._durable_files = {path: copy(inode) for path, inode in self._durable_files.items()}
+        image._pending = [
+            _Name(
+                change.directory,
+                [(path, inode and copy(inode), is_dir) for path, inode, is_dir in change.changes],
+            )
+            for change in self._pending
+        ]
 
     def _surviving_names(
         self, random: Random, mode: CrashMode
