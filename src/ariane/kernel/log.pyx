@@ -276,7 +276,12 @@ cdef class Queue(Maps):
         cdef int64_t low = self.first_position // QUEUE_ENTRY_BYTES
         cdef int64_t floor = low
         cdef int64_t high = (self.first_position + self.count * self.file_bytes) // QUEUE_ENTRY_BYTES
-        cdef int64_t middle
+        cdef int64_t middle, step = 1
+        # Most queues are short: look near the start first, and leave the pages behind the end alone.
+        while low + step < high and points_below(self, low + step - 1, log_offset):
+            low += step
+            step *= 2
+        high = min(high, low + step)
         while low < high:
             middle = (low + high) // 2
             if points_below(self, middle, log_offset):

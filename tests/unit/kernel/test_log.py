@@ -232,7 +232,7 @@ def scan_into_new_queues(bench: Bench) -> tuple[int, int, int]:
         check_crc=True,
         queue_of=bench.queue,
         make_room=pad,
-        index_of=lambda _ms, _offset: bench.index,
+        index_of=lambda _key_count: bench.index,
         index_from=0,
     )
 
