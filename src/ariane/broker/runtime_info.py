@@ -50,8 +50,10 @@ def queue_waits(state: BrokerState) -> dict[str, str]:
     return {
         "sendThreadPoolQueueSize": "0",
         "pullThreadPoolQueueSize": "0",
+        "ackThreadPoolQueueSize": "0",
         "sendThreadPoolQueueHeadWaitTimeMills": waited_ms,
         "pullThreadPoolQueueHeadWaitTimeMills": waited_ms,
+        "ackThreadPoolQueueHeadWaitTimeMills": waited_ms,
     }
 
 
