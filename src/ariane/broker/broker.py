@@ -176,8 +176,7 @@ class Broker:
     def _schedule(self) -> None:
         """Everything that is done by the clock."""
         state = self.state
-        state.stats.start(self._timers)
-        state.clients.start(self._timers)
+        self._jobs += [*state.stats.start(self._timers), state.clients.start(self._timers)]
         self._every(TICK_S, state.store.tick)
         self._every(LEASE_SCAN_S, state.locks.forget_expired)
         self._every(state.config.offset_persist_interval_ms / 1000, self._save)

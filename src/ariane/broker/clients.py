@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from ariane.clock import Clock, Timers
+from ariane.clock import Clock, Timer, Timers
 from ariane.codes import RequestCode
 from ariane.protocol.bodies import ConsumerData, SubscriptionData
 from ariane.protocol.bodies.clients import BROADCASTING
@@ -119,9 +119,9 @@ class ClientRegistry:
         self._consumes: dict[Connection, set[str]] = {}  # the groups behind each connection
         self._produces: dict[Connection, set[str]] = {}
 
-    def start(self, timers: Timers) -> None:
-        """Look for the silent from now on."""
-        timers.every(SCAN_INTERVAL_S, self.expire)
+    def start(self, timers: Timers) -> Timer:
+        """Look for the silent from now on, until the timer is cancelled."""
+        return timers.every(SCAN_INTERVAL_S, self.expire)
 
     def consumer_group(self, name: str) -> ConsumerGroup | None:
         """A group with its members and subscriptions, if any member is online."""

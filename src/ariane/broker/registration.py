@@ -134,6 +134,7 @@ class Registration:
         self.address = f"{address[0]}:{address[1]}"
         self._ha_address = f"{address[0]}:{address[1] + 1}"
         self._state = state
+        self._pool = pool
         self._is_due = False
         self._timer: Timer | None = None
         timeout_s = state.config.register_timeout_ms / 1000
@@ -159,7 +160,7 @@ class Registration:
             wait.cancel()
 
     async def stop(self) -> None:
-        """Unregister everywhere."""
+        """Unregister everywhere, and close the connections to the name servers."""
         if self._timer is not None:
             self._timer.cancel()
         config = self._state.config
@@ -171,6 +172,7 @@ class Registration:
         )
         goodbyes = [request(RequestCode.UNREGISTER_BROKER, header) for _ in self.links]
         await asyncio.gather(*map(Link.unregister, self.links, goodbyes))
+        await self._pool.close()
 
     def changed(self) -> None:
         """Register everywhere at the end of this turn of the loop."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import date
 from typing import Final, NamedTuple
 
-from ariane.clock import Clock, Timers
+from ariane.clock import Clock, Timer, Timers
 
 TOTALS_KEPT: Final = 601  # seconds
 RATE_WINDOWS_S: Final = (10, 60, 600)
@@ -118,13 +118,15 @@ class Stats:
             self._sample(window)
         self._totals = deque([self._totals_now()], maxlen=TOTALS_KEPT)
 
-    def start(self, timers: Timers) -> None:
-        """Take samples from now on."""
+    def start(self, timers: Timers) -> list[Timer]:
+        """Take samples from now on, until the timers are cancelled."""
         minute, hour, day = self._windows
-        timers.every(1.0, self._sample_totals)
-        timers.every(10.0, lambda: self._sample(minute))
-        timers.every(600.0, lambda: self._sample(hour))
-        timers.every(3600.0, lambda: self._sample(day))
+        return [
+            timers.every(1.0, self._sample_totals),
+            timers.every(10.0, lambda: self._sample(minute)),
+            timers.every(600.0, lambda: self._sample(hour)),
+            timers.every(3600.0, lambda: self._sample(day)),
+        ]
 
     def put_to(self, topic: str) -> Tally:
         """The tally of what is sent to a topic."""

@@ -62,6 +62,11 @@ class Pool:
             server.connection = SimpleNamespace(on_close=callbacks)
         return server.connection
 
+    async def close(self) -> None:
+        for server in self.servers.values():
+            if server.connection is not None:
+                server.drop()
+
     async def request(self, address: str, command: Command, timeout_s: float) -> Command:
         server = self.servers[address]
         await self.get(address)
@@ -205,8 +210,8 @@ async def test_a_stopping_broker_says_goodbye_to_those_it_reached() -> None:
     assert there.heard[-1].code == RequestCode.UNREGISTER_BROKER
     assert there.heard[-1].ext["brokerAddr"] == "127.0.0.1:10911"
     assert gone.heard == []
+    assert there.connection is None
     heard = len(there.heard)
-    there.drop()
     await world.pass_time(120)
     assert len(there.heard) == heard
 
