@@ -118,7 +118,8 @@ def check(key: str, value: str) -> None:
 def apply(state: BrokerState, config: BrokerConfig, store_config: StoreConfig) -> None:
     """Let every part of the broker work by new settings."""
     has_other_rights = config.permission != state.config.permission
-    state.config = state.topics.config = state.groups.config = config
+    state.config = state.groups.config = config
+    state.topics.configure(config)
     state.store_config = store_config
     state.store.reconfigure(store_config)
     if has_other_rights:

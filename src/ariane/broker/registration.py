@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from ariane.broker.state import BrokerState
-from ariane.broker.tables import READ_WRITE
+from ariane.broker.system_topics import READ_WRITE
 from ariane.clock import Timer, Timers
 from ariane.codes import Permission, RequestCode, ResponseCode
 from ariane.errors import ClientError, RequestFailed

@@ -15,6 +15,7 @@ import msgspec
 
 from ariane.broker import pretty
 from ariane.broker.persistence import SavedFile, Saver, load
+from ariane.broker.system_topics import READ_WRITE, auto_create_topic, system_topics
 from ariane.broker.topic_attributes import changed_attributes, changes_of, check_attribute
 from ariane.clock import Clock
 from ariane.codes import Permission
@@ -30,13 +31,8 @@ from ariane.protocol.bodies import (
 )
 from ariane.topics import (
     AUTO_CREATE_TOPIC,
-    HALF_TOPIC,
-    OPERATION_TOPIC,
     RETRY_PREFIX,
-    SCHEDULE_TOPIC,
     SYSTEM_GROUPS,
-    TIMER_TOPIC,
-    TRACE_TOPIC,
     group_fault,
     is_system_group,
     is_system_topic,
@@ -49,8 +45,6 @@ LOGGER: Final = logging.getLogger("ariane.broker")
 TOPICS_PATH: Final = "config/topics.json"
 GROUPS_PATH: Final = "config/subscriptionGroup.json"
 QUEUE_COUNT_MAX: Final = 65_536
-READ_WRITE: Final = Permission.READ | Permission.WRITE
-INHERITED: Final = READ_WRITE | Permission.INHERIT  # topics made after this one may use it
 
 
 class TopicTable:
@@ -118,6 +112,8 @@ class TopicTable:
         if (fault := topic_fault(name)) is not None:
             raise InvalidParameter(fault)
         model = self._topics.get(template)
+        if template == AUTO_CREATE_TOPIC and not self.config.auto_create_topics:
+            model = None
         if model is not None and model.permission & Permission.INHERIT:
             count = max(1, min(queue_count, model.write_queue_count))
             permission = model.permission & ~Permission.INHERIT
@@ -151,6 +147,16 @@ class TopicTable:
     def table(self) -> TopicConfigTable:
         """Everything, as it is shown and registered."""
         return TopicConfigTable(data_version=self.version, topics=dict(self._topics))
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Work by other settings from now on."""
+        was_on, self.config = self.config.auto_create_topics, config
+        if config.auto_create_topics and not was_on:
+            self.put(auto_create_topic(config))
+        elif was_on and not config.auto_create_topics:
+            # Name servers never forget a topic of a live broker; they can learn that it is closed.
+            closed = msgspec.structs.replace(auto_create_topic(config), permission=Permission.READ)
+            self.put(closed)
 
     def touch(self) -> None:
         """Let everybody look again though no topic changed, as when the broker's rights did."""
@@ -262,38 +268,6 @@ class GroupTable:
             forbiddenTable=pretty.member(self._forbidden),
             subscriptionGroupTable=self._texts.text(self._groups),
         )
-
-
-def system_topics(config: BrokerConfig) -> list[TopicConfig]:
-    """The topics every broker has from its first start, with RocketMQ's queue counts."""
-
-    def topic(name: str, queue_count: int, permission: int = READ_WRITE) -> TopicConfig:
-        return TopicConfig(
-            name=name,
-            read_queue_count=queue_count,
-            write_queue_count=queue_count,
-            permission=permission,
-        )
-
-    topics = [
-        topic("SELF_TEST_TOPIC", 1),
-        topic("BenchmarkTest", 1024),
-        topic(config.cluster, 16, INHERITED),
-        topic(config.name, 1, INHERITED),
-        topic("OFFSET_MOVED_EVENT", 1),
-        topic(SCHEDULE_TOPIC, 18),
-        topic(HALF_TOPIC, 1),
-        topic(OPERATION_TOPIC, 1),
-        topic(TIMER_TOPIC, 1),
-        topic(f"rmq_sys_REVIVE_LOG_{config.cluster}", 8),
-        topic(f"{config.cluster}_REPLY_TOPIC", 1),
-        topic(f"rmq_sys_SYNC_BROKER_MEMBER_{config.name}", 1, Permission.INHERIT),
-    ]
-    if config.auto_create_topics:
-        topics.append(topic(AUTO_CREATE_TOPIC, config.default_queue_count, INHERITED))
-    if config.trace_topic_enabled:
-        topics.append(topic(TRACE_TOPIC, 1))
-    return topics
 
 
 def check_topic(topic: TopicConfig) -> None:

@@ -224,6 +224,17 @@ def test_without_auto_creation_the_template_is_gone_even_from_an_old_file() -> N
     assert (retry.write_queue_count, retry.permission) == (1, 6)
 
 
+def test_auto_creation_can_be_turned_off_and_on_again() -> None:
+    table = Tables().topics
+    table.configure(BrokerConfig(auto_create_topics=False))
+    assert table.existing("TBW102").permission == 4  # routed, but nobody will send there
+    with pytest.raises(TopicNotFound):
+        table.for_send("new", template="TBW102", queue_count=4)
+    table.configure(BrokerConfig())
+    assert table.existing("TBW102").permission == 7
+    assert table.for_send("new", template="TBW102", queue_count=4).permission == 6
+
+
 def test_listeners_hear_each_change_once_and_no_change_not_at_all() -> None:
     table = Tables().topics
     heard: list[str] = []
