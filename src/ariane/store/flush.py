@@ -29,6 +29,7 @@ class Flusher:
         flushed: int,
         on_flushed: Callable[[], None],
         on_failed: Callable[[str], None],
+        mark_failed: Callable[[], None],
     ) -> None:
         self.flushed = flushed
         self.has_failed = False
@@ -36,6 +37,7 @@ class Flusher:
         self._lane = lane
         self._on_flushed = on_flushed
         self._on_failed = on_failed
+        self._mark_failed = mark_failed  # where the failure happens: nothing may come between
         self._is_busy = False
 
     def flush(self, end: int) -> None:
@@ -44,7 +46,15 @@ class Flusher:
             return
         self._is_busy = True
         ranges = self._segments.ranges(self.flushed, end)
-        self._lane.run(lambda: _sync(ranges), lambda future: self._done(end, future))
+        self._lane.run(lambda: self._sync(ranges), lambda future: self._done(end, future))
+
+    def _sync(self, ranges: list[tuple[MappedFile, int, int]]) -> None:
+        try:
+            for file, first, end in ranges:
+                file.sync(first, end)
+        except OSError:
+            self._mark_failed()
+            raise
 
     def _done(self, end: int, future: Future[None]) -> None:
         self._is_busy = False
@@ -55,8 +65,3 @@ class Flusher:
         elif not self.has_failed:
             self.flushed = end
             self._on_flushed()
-
-
-def _sync(ranges: list[tuple[MappedFile, int, int]]) -> None:
-    for file, first, end in ranges:
-        file.sync(first, end)

@@ -46,6 +46,7 @@ class Recovery:
     indexes: Indexes
     checkpoint: Checkpoint
     was_killed: bool
+    sync_failed: bool  # before it was killed
     check_crc: bool
     index_enabled: bool
     distrust: Callable[[], None]  # says on the platter that nothing but the log can be believed
@@ -256,6 +257,9 @@ class Recovery:
             file.sync(start, file.size)
         if self.was_killed:
             for part, begin, stop in segments.ranges(first, end):
+                if self.sync_failed:
+                    # Pages that a failed sync marked clean look right but would not be synced.
+                    part.write(begin, part.buffer[begin:stop])
                 part.sync(begin, stop)
 
     def _cut_queues(self) -> None:

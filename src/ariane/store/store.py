@@ -15,6 +15,7 @@ import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -59,6 +60,7 @@ logger: Final = logging.getLogger("ariane.store")
 
 LOCK_PATH: Final = "lock"
 ABORT_PATH: Final = "abort"
+FAILED_MARK: Final = b"sync failed"
 RECORD_SPARE_BYTES: Final = 64 * 1024  # what a record may have beside its body
 BLANK_BYTES: Final = 8
 READ_BYTES_MAX: Final = 128 << 20
@@ -373,6 +375,7 @@ class Store:
             indexes=self._indexes,
             checkpoint=checkpoint,
             was_killed=self._disk.exists(ABORT_PATH),
+            sync_failed=self._has_failed_before(),
             check_crc=self.config.check_crc_on_recover,
             index_enabled=self.config.index_enabled,
             distrust=self._distrust,
@@ -383,8 +386,20 @@ class Store:
         self._disk.write(ABORT_PATH, str(os.getpid()).encode())
         self._disk.sync_directory("")
 
+    def _mark_failed(self) -> None:
+        """Let the next start know of a failed sync; any thread may call this.
+
+        It need not be synced: once the page cache is gone there is nothing left to be wrong about.
+        """
+        with suppress(OSError, StoreError):
+            self._disk.write(ABORT_PATH, FAILED_MARK)
+
+    def _has_failed_before(self) -> bool:
+        return self._disk.exists(ABORT_PATH) and self._disk.read(ABORT_PATH) == FAILED_MARK
+
     def _distrust(self) -> None:
-        self._mark_in_use()
+        if not self._has_failed_before():
+            self._mark_in_use()
         self._checkpoint_file.save(Checkpoint())
 
     def _assemble(self, checkpoint: Checkpoint) -> None:
@@ -400,6 +415,7 @@ class Store:
             flushed=self.log.end,
             on_flushed=self._flushed,
             on_failed=self._fail,
+            mark_failed=self._mark_failed,
         )
         self._keeper = Keeper(
             self.config,

@@ -107,6 +107,22 @@ def test_a_failed_sync_is_never_a_success(config: object) -> None:
     assert append(again, b"goes on").queue_offset == 1
 
 
+def test_a_restart_does_not_believe_pages_a_failed_sync_marked_clean() -> None:
+    """Read from the page cache they look right, and syncing them says yes and does nothing."""
+    disk = SimulatedDisk()
+    store = open_store(disk, config=SYNC)
+    append(store, b"safe")
+    disk.plant("sync", IO_ERROR)
+    append(store, b"unanswered" + b"x" * 4000)
+    killed = disk.crash_image(Random(1), CrashMode.KILL)
+    again = open_store(killed, config=SYNC)
+    append(again, b"y" * 3000)
+    append(again, b"z" * 3000)
+    assert again.flushed == again.written
+    image = killed.crash_image(Random(1), CrashMode.DROP)
+    assert [body[:1] for body in bodies(open_store(image, config=SYNC))] == [b"s", b"u", b"y", b"z"]
+
+
 def test_a_failed_checkpoint_is_a_failed_sync() -> None:
     disk = SimulatedDisk()
     store = open_store(disk)
