@@ -47,7 +47,10 @@ def load(disk: Disk, path: str, decode: Callable[[bytes], T]) -> T | None:
 
 def persist(disk: Disk, path: str, data: bytes) -> None:
     """Replace the file; a crash leaves the old content or the new."""
-    disk.make_directory(path.rpartition("/")[0])
+    directory = path.rpartition("/")[0]
+    if directory:
+        disk.make_directory(directory)
+        disk.sync_directory(directory.rpartition("/")[0])  # the name of a directory just made
     disk.write_atomic(path, data)
 
 

@@ -73,3 +73,9 @@ def test_every_step_of_a_write_leaves_the_old_or_the_new() -> None:
     disk.on_operation = look
     persist(disk, PATH, b"[9]")
     assert seen == {1, 3000}
+
+
+def test_the_directory_of_the_first_file_is_there_after_a_power_cut() -> None:
+    disk = SimulatedDisk()
+    persist(disk, PATH, b"[1]")
+    assert load(disk.crash_image(Random(1), CrashMode.DROP), PATH, json.loads) == [1]
