@@ -4,7 +4,6 @@ import contextlib
 import random
 import socket
 import struct
-import subprocess
 import threading
 import time
 from collections import Counter
@@ -15,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.hostile import BREAKING, NONSENSE
-from tests.harness.processes import ARIANE, Ariane, anonymous_bytes, wait_until
+from tests.harness.processes import Ariane, anonymous_bytes, wait_until
 from tests.harness.wire import PULL, SEND_V2, Sent, Wire, frame, send_header, sent_of
 
 FRAMES = 100_000
@@ -217,13 +216,7 @@ def test_broker_survives_hostile_frames_while_a_good_client_loses_nothing(tmp_pa
         assert sum(map(len, found)) == good.sent
         check_nothing_escaped(tmp_path)
         server.stop()
-    done = subprocess.run(
-        [ARIANE, "store", "check", tmp_path / "data/store"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    server.check_store()
 
 
 def run_all(workers: list[threading.Thread]) -> list[str]:

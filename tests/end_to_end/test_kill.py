@@ -1,14 +1,13 @@
 """kill -9 of a real broker under load, again and again: nothing acknowledged is lost."""
 
 import random
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
 from tests.harness.load import Acknowledged, Producer, missing
-from tests.harness.processes import ARIANE, Ariane
+from tests.harness.processes import Ariane
 from tests.harness.wire import Wire
 
 TOPIC = "KilledUnderLoad"
@@ -55,7 +54,4 @@ def test_nothing_acknowledged_is_lost(flush: str, tmp_path: Path) -> None:
         with Wire(server.broker) as wire:
             assert missing(wire, TOPIC, promised) == []
         server.stop()
-    check = subprocess.run(
-        [ARIANE, "store", "check", tmp_path / "store"], capture_output=True, text=True, check=False
-    )
-    assert check.returncode == 0, check.stdout + check.stderr
+    server.check_store(**settings)

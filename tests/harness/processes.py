@@ -175,6 +175,13 @@ class Ariane(Server):
         """The store directory, in Apache's layout."""
         return self.directory / "store"
 
+    def check_store(self, **settings: object) -> None:
+        """Fail unless `ariane store check` finds the stopped store whole."""
+        words = [f"--set={key}={text_of(value)}" for key, value in settings.items()]
+        command = [str(ARIANE), "store", "check", str(self.store), *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
 
 def text_of(value: object) -> str:
     """A setting as broker.conf spells it."""

@@ -120,5 +120,8 @@ def test_store_passes_between_brokers(
                 server.stop()
             else:
                 server.kill()
-    with server_of("ariane", scratch, 3).start(**sizes) as server, Wire(server.broker) as wire:
-        check_served(wire, kept, by_key=True)
+    with Ariane(scratch / "data").start(**sizes) as last:
+        with Wire(last.broker) as wire:
+            check_served(wire, kept, by_key=True)
+        last.stop()
+    last.check_store(**sizes)
