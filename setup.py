@@ -1,7 +1,5 @@
 """Builds the compiled kernel; everything else about the package is in pyproject.toml."""
 
-import os
-
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
@@ -11,9 +9,12 @@ MODULES = ["hashing", "log", "frames", "lane"]
 setup(
     ext_modules=cythonize(
         [
-            Extension(f"ariane.kernel.{name}", [f"src/ariane/kernel/{name}.pyx"], extra_compile_args=FLAGS)
+            Extension(
+                f"ariane.kernel.{name}",
+                [f"src/ariane/kernel/{name}.pyx"],
+                extra_compile_args=FLAGS,
+            )
             for name in MODULES
-            if os.path.exists(f"src/ariane/kernel/{name}.pyx")
         ],
         compiler_directives={
             "language_level": 3,
