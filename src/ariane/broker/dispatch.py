@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from ariane.broker.handlers import admin, clients, groups, offsets, pull, query, send, topics
-from ariane.broker.requests import Held, Outcome, Request, attempt
+from ariane.broker.requests import Held, Outcome, Postponed, Request, attempt
 from ariane.broker.state import BrokerState
 from ariane.codes import RequestCode, ResponseCode
 from ariane.protocol.command import Command, reply
@@ -137,6 +137,9 @@ def dispatch(state: BrokerState, connection: Connection, command: Command) -> Co
     if isinstance(outcome, Held):
         state.held.hold(outcome)
         return None
+    if isinstance(outcome, Postponed):
+        outcome.when(lambda fault: resume(state, connection, command, fault))
+        return None
     if outcome is None or command.is_one_way:
         return None
     answer = outcome.command_for(command)
@@ -144,3 +147,15 @@ def dispatch(state: BrokerState, connection: Connection, command: Command) -> Co
         return answer
     state.unflushed.park(connection, answer.encode(), outcome.after)
     return None
+
+
+def resume(
+    state: BrokerState, connection: Connection, command: Command, fault: Exception | None
+) -> None:
+    """Carry out a postponed request, unless what it waited for went wrong."""
+    if fault is None:
+        answer = dispatch(state, connection, command)
+    else:
+        answer = reply(command, ResponseCode.SERVICE_NOT_AVAILABLE, remark=str(fault))
+    if answer is not None and not command.is_one_way:
+        connection.send(answer)

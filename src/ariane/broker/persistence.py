@@ -85,30 +85,33 @@ class SavedFile:
 
     def __init__(self, path: str, encode: Callable[[], bytes], saver: Saver) -> None:
         self.path = path
-        self._encode = encode
         self.saver = saver
-        self._is_stale = False
+        self.generation = 0  # how often the table has changed
+        self.saved_generation = 0  # the last that is on disk
+        self._encode = encode
         self._is_writing = False
         self._waiting: list[WhenSaved] = []  # for the next write
         self._in_flight: list[WhenSaved] = []  # for the one under way
+        self._written_generation = 0  # of the write under way or just ended
 
     def mark(self) -> None:
         """Note that the table has changed; somebody will call `save` in time."""
-        self._is_stale = True
+        self.generation += 1
 
     def changed(self) -> None:
         """Note that the table has changed, and write it as soon as may be."""
-        self._is_stale = True
+        self.mark()
         self.save()
 
     def save(self) -> None:
         """Write the table if it has changed since it was last written."""
-        if not self._is_stale or self._is_writing:
+        if self._is_writing or self.generation == self.saved_generation:
             return
-        self._is_stale, self._is_writing = False, True
+        self._is_writing = True
         self._in_flight, self._waiting = self._waiting, []
+        self._written_generation = generation = self.generation
         content = self._encode()
-        self.saver.run(lambda: self._write(content))
+        self.saver.run(lambda: self._write(content, generation))
 
     def save_now(self) -> None:
         """Write the table whatever was under way: the last save, once the saver is closed."""
@@ -118,27 +121,28 @@ class SavedFile:
 
     def when_saved(self, callback: WhenSaved) -> None:
         """Call back once everything so far is on disk, or could not be put there."""
-        if self._is_stale:
-            self._waiting.append(callback)
-            self.save()
-        elif self._is_writing:
+        if self.generation == self.saved_generation:
+            callback(None)
+        elif self._is_writing and self._written_generation == self.generation:
             self._in_flight.append(callback)
         else:
-            callback(None)
+            self._waiting.append(callback)
+            self.save()
 
-    def _write(self, content: bytes) -> None:
+    def _write(self, content: bytes, generation: int) -> None:
         fault: Exception | None = None
         try:
             self.saver.write(self.path, content)
         except (OSError, StoreError) as error:
             fault = error
-        self.saver.post(lambda: self._written(fault))
+        self.saver.post(lambda: self._written(fault, generation))
 
-    def _written(self, fault: Exception | None) -> None:
+    def _written(self, fault: Exception | None, generation: int) -> None:
         self._is_writing = False
-        if fault is not None:
+        if fault is None:
+            self.saved_generation = max(generation, self.saved_generation)
+        else:
             LOGGER.error("configuration not saved path=%s reason=%s", self.path, fault)
-            self._is_stale = True
         told, self._in_flight = self._in_flight, []
         for callback in told:
             callback(fault)

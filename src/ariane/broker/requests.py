@@ -1,8 +1,9 @@
-"""What passes between the dispatch table and a handler: a request, and the three ways to answer it.
+"""What passes between the dispatch table and a handler: a request, and the ways to answer it.
 
 A handler returns a `Reply` (sent at once, or when the log is flushed up to `after`), a `Held` (kept
-until something arrives or its time is up), or None (it answers later by itself, or never). It
-refuses by raising, and `attempt` is the only place where an error gets a code.
+until something arrives or its time is up), a `Postponed` (carried out again when something is on
+disk), or None (it answers later by itself, or never). It refuses by raising, and `attempt` is the
+only place where an error gets a code.
 """
 
 from __future__ import annotations
@@ -97,7 +98,14 @@ class RejectedWith(RequestRejected):
     header: Header
 
 
-Outcome = Reply | Held | None
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """A request to be carried out from the start once something it needs is on disk."""
+
+    when: Callable[[Callable[[Exception | None], None]], None]  # calls back with what went wrong
+
+
+Outcome = Reply | Held | Postponed | None
 T = TypeVar("T", bound=Outcome)
 
 

@@ -58,6 +58,7 @@ class TopicTable:
         self._clock = clock
         self._topics = {topic.name: topic for topic in system_topics(config)}
         self._texts = pretty.Entries()
+        self._changed_at: dict[str, int] = {}  # topic -> the file's generation with its change
 
     def __iter__(self) -> Iterator[TopicConfig]:
         return iter(self._topics.values())
@@ -72,6 +73,10 @@ class TopicTable:
         if topic is None:
             raise TopicNotFound(name)
         return topic
+
+    def is_saved(self, name: str) -> bool:
+        """Whether the topic would be there, as it is, after a crash."""
+        return self._changed_at.get(name, 0) <= self.file.saved_generation
 
     def is_system(self, name: str) -> bool:
         """Whether the topic is the broker's own, not for users to change or delete."""
@@ -183,6 +188,7 @@ class TopicTable:
     def _changed(self, name: str) -> None:
         self.version = next_version(self.version, self._clock)
         self.file.changed()
+        self._changed_at[name] = self.file.generation
         for listener in self.on_change:
             listener(name)
 

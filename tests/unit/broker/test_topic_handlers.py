@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ariane.codes import RequestCode, ResponseCode
+from ariane.codes import FrameFlag, RequestCode, ResponseCode
 from ariane.protocol import fastjson
 from ariane.protocol.bodies import (
     ConsumeStats,
@@ -24,7 +24,7 @@ from ariane.protocol.bodies import (
 )
 from ariane.protocol.bodies.statistics import AllConsumeStats, TimeSpans
 from ariane.protocol.command import Command
-from tests.unit.broker.rig import Rig
+from tests.unit.broker.rig import Rig, send_fields
 
 
 @pytest.fixture
@@ -110,6 +110,43 @@ def test_a_full_disk_is_not_answered_with_success(rig: Rig) -> None:
     answer = create(rig)
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "No space left" in (answer.remark or "")
+
+
+def test_messages_wait_for_their_new_topic_to_be_safe(rig: Rig) -> None:
+    jobs: list[Callable[[], None]] = []
+    rig.state.topics.file.saver.run = jobs.append
+    fields = send_fields(topic="new")
+    for body in (b"first", b"second"):
+        assert rig.call(RequestCode.SEND_MESSAGE_V2, fields, body) is None
+    assert rig.call(RequestCode.SEND_MESSAGE_V2, fields, b"third", flag=FrameFlag.ONE_WAY) is None
+    assert rig.state.store.written == 0
+    assert rig.send("BenchmarkTest").code == ResponseCode.SUCCESS  # others do not wait
+    jobs.pop(0)()
+    assert [answer.ext["queueOffset"] for answer in rig.peer.sent] == ["0", "1"]
+    assert [item.stored_body for item in rig.stored("new")] == [b"first", b"second", b"third"]
+    assert rig.send("new").code == ResponseCode.SUCCESS
+
+
+def test_messages_for_a_topic_that_cannot_be_saved_are_refused_until_it_is(rig: Rig) -> None:
+    jobs: list[Callable[[], None]] = []
+    saver = rig.state.topics.file.saver
+    write, saver.run = saver.write, jobs.append
+
+    def full(path: str, data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    saver.write = full
+    for _ in range(2):
+        assert rig.call(RequestCode.SEND_MESSAGE_V2, send_fields(topic="new"), b"x") is None
+        jobs.pop(0)()
+        answer = rig.peer.sent.pop()
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "No space left" in (answer.remark or "")
+    saver.write = write
+    assert rig.call(RequestCode.SEND_MESSAGE_V2, send_fields(topic="new"), b"x") is None
+    jobs.pop(0)()
+    assert rig.peer.sent.pop().code == ResponseCode.SUCCESS
+    assert jobs == []
 
 
 class Registration:

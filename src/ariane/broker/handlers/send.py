@@ -14,7 +14,7 @@ from ariane.broker.messages import (
     is_batch,
     message_of,
 )
-from ariane.broker.requests import Reply
+from ariane.broker.requests import Postponed, Reply
 from ariane.broker.state import BrokerState
 from ariane.codes import Permission, ResponseCode, SystemFlag
 from ariane.errors import InvalidParameter, RequestRejected
@@ -35,10 +35,12 @@ TRANSACTION_FLAGS: Final = SystemFlag.TRANSACTION_ROLLBACK  # both bits
 INNER_BATCH_FLAGS: Final = SystemFlag.INNER_BATCH | SystemFlag.NEED_UNWRAP
 
 
-def send(request: SendRequest, state: BrokerState) -> Reply:
+def send(request: SendRequest, state: BrokerState) -> Reply | Postponed:
     """Place one message, or one batch, in the log; the answer leaves once it is durable enough."""
     state.flow.admit_send()
     topic = writable_topic(request, state)
+    if not state.topics.is_saved(topic.name):
+        return Postponed(state.topics.file.when_saved)  # a message needs a topic that will be there
     queue_id = choose_queue(request.header.queue_id, topic, state)
     reply = (send_batch if is_batch(request) else send_one)(request, queue_id, state)
     state.lane.opened(topic, queue_id)
