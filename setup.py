@@ -4,7 +4,6 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 FLAGS = ["-O3", "-std=gnu11", "-fno-strict-aliasing", "-Wno-unused-function"]
-MODULES = ["hashing", "log", "frames", "lane"]
 
 setup(
     ext_modules=cythonize(
