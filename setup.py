@@ -1,5 +1,7 @@
 """Builds the compiled kernel; everything else about the package is in pyproject.toml."""
 
+from pathlib import Path
+
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
@@ -8,12 +10,8 @@ FLAGS = ["-O3", "-std=gnu11", "-fno-strict-aliasing", "-Wno-unused-function"]
 setup(
     ext_modules=cythonize(
         [
-            Extension(
-                f"ariane.kernel.{name}",
-                [f"src/ariane/kernel/{name}.pyx"],
-                extra_compile_args=FLAGS,
-            )
-            for name in MODULES
+            Extension(f"ariane.kernel.{path.stem}", [str(path)], extra_compile_args=FLAGS)
+            for path in sorted(Path("src/ariane/kernel").glob("*.pyx"))
         ],
         compiler_directives={
             "language_level": 3,
