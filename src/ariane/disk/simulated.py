@@ -187,6 +187,10 @@ class SimulatedDisk:
         """Make one operation of a kind fail, once `after` others of the kind have passed."""
         self._faults.append((kind, after, error))
 
+    def heal(self) -> None:
+        """Take back every fault that has not happened yet."""
+        self._faults.clear()
+
     def begin(self, kind: str, path: str) -> None:
         """Raise what was planted for this operation; called before anything is done."""
         for i, (planted, after, error) in enumerate(self._faults):
@@ -222,6 +226,15 @@ class SimulatedDisk:
             for page in inode.dirty_pages():
                 if random.random() < 0.5:
                     inode.persist(page)
+
+    def write_again(self, directory: str) -> None:
+        """Take all files below as written to, with the same bytes.
+
+        A process may do so through a map; comparing bytes, as is done here, does not show it.
+        """
+        for path, inode in self._files.items():
+            if path.startswith(f"{directory}/"):
+                inode.rewritten(0, len(inode.live))
 
     def crash_image(self, random: Random, mode: CrashMode) -> SimulatedDisk:
         """The disk as the next process would find it, if this one stopped now."""

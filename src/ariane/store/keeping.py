@@ -104,7 +104,7 @@ class Keeper:
 
     def before_deleting_queues(self) -> None:
         """Let the checkpoint claim no queue entries, since some are about to go; blocks."""
-        self._lane.wait()
+        assert self._waiting is None and not self._is_saving
         if self._saved.claim is not None:
             claim = replace(self._saved.claim, queue_count=0, queue_entries=0)
             self._file.save(replace(self._saved, claim=claim))

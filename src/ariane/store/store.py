@@ -148,11 +148,7 @@ class Store:
         self._is_started = True
         self._look_at_disk()
         if self._keeper.claimed < 0:
-            self.checkpoint()
-            for lane in self._lanes.values():
-                lane.wait()
-            if self.read_only_reason is not None:
-                raise StoreError(self.read_only_reason)
+            self._checkpoint_now()
 
     def stop(self) -> None:
         """Put everything on the platter and let go of the store, in a state Apache can start from.
@@ -228,16 +224,22 @@ class Store:
         return None
 
     def append(self, message: NewMessage) -> Placed:
-        """Place one message; raises DiskFull, StoreReadOnly or MessageTooLarge, nothing written."""
+        """Place one message; or a StoreError (DiskFull, ...), and nothing was written."""
         self._check_may_append()
-        placed = self._appender.append(message)
+        try:
+            placed = self._appender.append(message)
+        except OSError as error:
+            raise StoreError(f"no room could be made for the message: {error}") from error
         self.advance()
         return placed
 
     def append_batch(self, batch: NewBatch) -> PlacedBatch:
         """Place messages together in one segment, or none of them; raises as `append` does."""
         self._check_may_append()
-        placed = self._appender.append_batch(batch)
+        try:
+            placed = self._appender.append_batch(batch)
+        except OSError as error:
+            raise StoreError(f"no room could be made for the batch: {error}") from error
         self.advance()
         return placed
 
@@ -353,8 +355,17 @@ class Store:
         return self._queues.topics()
 
     def delete_topic(self, topic: str) -> None:
-        """Remove a topic's queues; its records stay in the log until their segment goes."""
-        self._keeper.before_deleting_queues()
+        """Remove a topic's queues; its records stay in the log until their segment goes. Blocks.
+
+        Everything is claimed first: a start after a kill must find no record to put into a queue
+        that is half gone, nor read the whole log and bring back what was deleted before.
+        """
+        self._checkpoint_now()
+        try:
+            self._keeper.before_deleting_queues()
+        except OSError as error:
+            self._fail(f"taking a checkpoint failed: {error}")
+            raise StoreReadOnly(str(self.read_only_reason)) from error
         self._queues.delete_topic(topic)
         self.checkpoint()
 
@@ -448,6 +459,15 @@ class Store:
         if self._staging is not None:
             self._staging.begin(self._segments.files[-1])
         self._keeper.remove(self._queues.trim() + self._indexes.trim(self.log.first_position))
+
+    def _checkpoint_now(self) -> None:
+        """Take a checkpoint of everything so far, and return once it is on the platter."""
+        for _ in range(2):  # one may be under way, and say less
+            self.checkpoint()
+            for lane in self._lanes.values():
+                lane.wait()
+        if self.read_only_reason is not None:
+            raise StoreReadOnly(self.read_only_reason)
 
     def _check_may_append(self) -> None:
         assert self._is_started

@@ -1,0 +1,95 @@
+"""Background lanes that move only when told, so that one seed decides what overtakes what.
+
+The store hands blocking work to a lane and goes on; here the work waits until the campaign lets it
+run, and its end waits again until the campaign lets the loop hear of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from random import Random
+from typing import Any
+
+
+class Lanes:
+    """Every lane of one store; handed to it as `post`."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._lanes: list[SteppedLane] = []
+        self.working: SteppedLane | None = None  # whose job runs now, beside the loop
+
+    def __call__(self, callback: Callable[[], None]) -> None:
+        raise AssertionError("stepped lanes post nothing")
+
+    def join(self, lane: SteppedLane) -> None:
+        """Take a lane in."""
+        self._lanes.append(lane)
+
+    def step(self) -> bool:
+        """Let one lane run its next job, or tell the end of one; False when all are idle."""
+        busy = [lane for lane in self._lanes if lane.is_busy]
+        if busy:
+            self._random.choice(busy).step()
+        return bool(busy)
+
+    def settle(self) -> None:
+        """Let everything come to its end."""
+        while self.step():
+            pass
+
+
+class SteppedLane:
+    """Runs jobs one after the other, each when told."""
+
+    def __init__(self, name: str, lanes: Lanes) -> None:
+        self.name = name
+        self._lanes = lanes
+        self._jobs: deque[tuple[Callable[[], Any], Callable[[Future[Any]], None]]] = deque()
+        self._ended: Future[Any] | None = None  # of the first job, until its end is told
+        self._is_closed = False
+        lanes.join(self)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there is anything to step."""
+        return bool(self._jobs)
+
+    def run(self, job: Callable[[], Any], done: Callable[[Future[Any]], None]) -> None:
+        """Queue a job."""
+        self._jobs.append((job, done))
+        if self._is_closed:
+            self.wait()
+
+    def step(self) -> None:
+        """Run the first job, or tell that it has ended."""
+        if self._ended is None:
+            self._ended = self._run(self._jobs[0][0])
+            return
+        future, self._ended = self._ended, None
+        self._jobs.popleft()[1](future)
+
+    def wait(self) -> None:
+        """Run and tell everything."""
+        while self._jobs:
+            self.step()
+
+    def close(self) -> None:
+        """Run and tell everything; later jobs run at once."""
+        self.wait()
+        self._is_closed = True
+
+    def _run(self, job: Callable[[], Any]) -> Future[Any]:
+        future: Future[Any] = Future()
+        before, self._lanes.working = self._lanes.working, self
+        try:
+            future.set_result(job())
+        except AssertionError:
+            raise
+        except Exception as error:
+            future.set_exception(error)
+        finally:
+            self._lanes.working = before
+        return future

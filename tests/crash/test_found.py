@@ -1,0 +1,95 @@
+"""What the campaign has found, each as the smallest life that shows it."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+import pytest
+
+from ariane.clock import ManualClock
+from ariane.config import StoreConfig
+from ariane.disk import CrashMode, SimulatedDisk
+from ariane.errors import StoreError, StoreReadOnly
+from ariane.store import store as store_module
+from ariane.store.check import check
+from ariane.store.store import Store
+from tests.unit.store.shelf import HOST, SMALL, append, bodies, open_store
+
+from .lanes import Lanes, SteppedLane
+
+IO_ERROR = OSError(errno.EIO, "Input/output error")
+
+
+def stepped(
+    monkeypatch: pytest.MonkeyPatch, disk: SimulatedDisk, config: StoreConfig = SMALL
+) -> tuple[Store, Lanes]:
+    """A store whose background work waits to be told."""
+    monkeypatch.setattr(store_module, "ThreadLane", SteppedLane)
+    lanes = Lanes(Random(1))
+    store = Store.open(config, disk, ManualClock(), store_host=HOST, post=lanes)
+    store.start()
+    return store, lanes
+
+
+def test_a_checkpoint_under_way_does_not_claim_a_topic_deleted_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = SimulatedDisk()
+    store, lanes = stepped(monkeypatch, disk)
+    append(store, b"gone")
+    append(store, b"stays", "U")
+    store.checkpoint()  # waits for the log to be flushed
+    store.delete_topic("T")
+    lanes.settle()
+    again = open_store(disk.crash_image(Random(1), CrashMode.KILL))
+    assert again.topics() == {"U": [0]}
+
+
+def test_a_deletion_cut_short_brings_no_other_topic_back() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    append(store, b"gone", "Gone")
+    store.delete_topic("Gone")
+    for i in range(40):
+        append(store, b"%d" % i)
+    store.checkpoint()
+    append(store, b"40")
+    images: list[SimulatedDisk] = []
+    disk.on_operation = lambda kind, path: images.extend(
+        disk.crash_image(Random(len(images)), mode) for mode in CrashMode
+    )
+    store.delete_topic("T")
+    assert len(images) > 20
+    for image in images:
+        again = open_store(image)
+        assert "Gone" not in again.topics()
+        again.delete_topic("T")
+        assert again.topics() == {}
+        assert check(image, SMALL).is_sound
+
+
+def test_a_segment_that_cannot_be_made_refuses_the_message() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    append(store, b"x" * 4000)
+    append(store, b"y" * 3500)
+    disk.plant("sync", IO_ERROR)
+    with pytest.raises(StoreError, match="Input/output error"):
+        append(store, b"z" * 4000)
+    append(store, b"z" * 4000)
+    assert [body[:1] for body in bodies(store)] == [b"x", b"y", b"z"]
+
+
+def test_a_topic_is_not_deleted_when_the_checkpoint_cannot_be_written() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    append(store, b"stays")
+    store.checkpoint()
+    disk.plant("sync", IO_ERROR)
+    with pytest.raises(StoreReadOnly, match="Input/output error"):
+        store.delete_topic("T")
+    with pytest.raises(StoreReadOnly):
+        store.delete_topic("T")
+    assert bodies(store) == [b"stays"]
+    assert bodies(open_store(disk.crash_image(Random(1), CrashMode.DROP))) == [b"stays"]
