@@ -35,6 +35,10 @@ class Lanes:
             self._random.choice(busy).step()
         return bool(busy)
 
+    def finish(self, name: str) -> None:
+        """Let one lane come to its end."""
+        next(lane for lane in self._lanes if lane.name == name).wait()
+
     def settle(self) -> None:
         """Let everything come to its end."""
         while self.step():

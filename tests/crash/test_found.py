@@ -93,3 +93,42 @@ def test_a_topic_is_not_deleted_when_the_checkpoint_cannot_be_written() -> None:
         store.delete_topic("T")
     assert bodies(store) == [b"stays"]
     assert bodies(open_store(disk.crash_image(Random(1), CrashMode.DROP))) == [b"stays"]
+
+
+def test_names_a_killed_process_left_unsynced_are_synced_before_they_are_claimed() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    append(store, b"gone", "Gone")
+    store.delete_topic("Gone")
+    append(store, b"stays")  # in a directory that no power cut spares yet
+    killed = disk.crash_image(Random(1), CrashMode.KILL)
+    open_store(killed).checkpoint()
+    image = killed.crash_image(Random(1), CrashMode.DROP)
+    again = open_store(image)
+    assert bodies(again) == [b"stays"]
+    assert "Gone" not in again.topics()  # as it would be, had the whole log been read
+
+
+def test_a_segment_whose_name_a_killed_process_left_unsynced_is_safe_to_write_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    append(store, b"x" * 4000)
+    images: list[SimulatedDisk] = []
+
+    def look(kind: str, path: str) -> None:
+        if path == f"commitlog/{8192:020d}":
+            store.log.seal()  # as if it had been full when it was killed
+            images.append(disk.crash_image(Random(1), CrashMode.KILL))
+
+    disk.on_operation = look
+    store._segments.create(8192)
+    assert len(images) == 4
+    for killed in images:
+        again, lanes = stepped(monkeypatch, killed)
+        append(again, b"y" * 4000)
+        again.flush()
+        lanes.finish("flush")
+        assert again.flushed == again.written
+        assert len(bodies(open_store(killed.crash_image(Random(1), CrashMode.DROP)))) == 2

@@ -189,6 +189,10 @@ class Indexes:
         self._renamed = False
         return [(file.file, 0, file.file.size) for file in files], directories
 
+    def distrust_names(self) -> None:
+        """Any name may be known to the page cache only: the next sync covers them all."""
+        self._renamed = True
+
     def close(self) -> None:
         """Let go of every map."""
         while self.files:

@@ -238,6 +238,14 @@ class Queues:
                 queue.drop_last()
                 files.files.pop().close()
 
+    def distrust_names(self) -> None:
+        """Any name may be known to the page cache only: the next sync covers them all."""
+        self._renamed.add(DIRECTORY)
+        for topic in self._disk.directories(DIRECTORY):
+            self._renamed.add(f"{DIRECTORY}/{topic}")
+            for number in self._disk.directories(f"{DIRECTORY}/{topic}"):
+                self._renamed.add(f"{DIRECTORY}/{topic}/{number}")
+
     def mark_unsynced(self, queue: Queue, queue_offset: int) -> None:
         """Entries from `queue_offset` on may be known to the page cache only."""
         self._files[queue].synced_end = queue_offset

@@ -245,7 +245,7 @@ class Recovery:
             segments.drop_last()
             removed = True
         log.end = log.visible = end
-        if removed:
+        if removed or self.was_killed:
             segments.sync_names()
         file = segments.files[-1]
         start = end - (log.end_position - log.file_bytes)
@@ -263,6 +263,8 @@ class Recovery:
                 part.sync(begin, stop)
 
     def _cut_queues(self) -> None:
+        if self.was_killed:
+            self.queues.distrust_names()
         for _, queue in self.queues:
             if self.was_killed or queue.entry(queue.end) is not None:
                 self.queues.cut_tail(queue)
@@ -271,6 +273,8 @@ class Recovery:
 
     def _cut_index(self) -> None:
         """Keys of records past the end go; times of the last entries are made exact again."""
+        if self.was_killed:
+            self.indexes.distrust_names()
         for file in reversed(self.indexes.files):
             if file.index.end_offset >= self.log.end and not file.is_empty:
                 file.reserve_slots()
