@@ -132,3 +132,23 @@ def test_a_segment_whose_name_a_killed_process_left_unsynced_is_safe_to_write_to
         lanes.finish("flush")
         assert again.flushed == again.written
         assert len(bodies(open_store(killed.crash_image(Random(1), CrashMode.DROP)))) == 2
+
+
+def test_a_segment_that_comes_back_finds_its_queues_and_keys() -> None:
+    """Names in different directories reach the platter in any order unless they are synced."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for i in range(60):
+        append(store, b"%d" % i + b"x" * 500)
+    store.checkpoint()
+    images: list[SimulatedDisk] = []
+    disk.on_operation = lambda kind, path: images.extend(
+        disk.crash_image(Random(seed), CrashMode.MIXED) for seed in range(20)
+    )
+    disk.used_ratio = 0.88
+    store.clean()
+    assert len(images) > 100
+    for image in images:
+        again = open_store(image)
+        assert check(image, SMALL).problems == []
+        assert bodies(again)[-1].startswith(b"59")

@@ -7,7 +7,7 @@ three, then the checkpoint file itself: what it says is never ahead of what is o
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -129,15 +129,16 @@ class Keeper:
             ),
         )
         if count:
-            paths = [self._segments.drop_first() for _ in range(count)]
-            paths += self._queues.trim() + self._indexes.trim(self._log.first_position)
+            segments = [self._segments.drop_first() for _ in range(count)]
             logger.info("old segments removed count=%d first=%d", count, self._log.first_position)
-            self.remove(paths)
+            self.remove(
+                self._queues.trim() + self._indexes.trim(self._log.first_position), segments
+            )
         return count
 
-    def remove(self, paths: list[str]) -> None:
-        """Remove files off the loop, in this order."""
-        self._lane.run(lambda: self._remove(paths), _log_failure)
+    def remove(self, paths: list[str], segments: Sequence[str] = ()) -> None:
+        """Remove segments, then files that point into them, off the loop."""
+        self._lane.run(lambda: self._remove(segments, paths), _log_failure)
 
     def _snapshot(self, end: int) -> _Snapshot:
         ranges, directories, queue_ends = self._queues.unsynced()
@@ -179,10 +180,13 @@ class Keeper:
         self._queues.synced(snapshot.queue_ends)
         self._saved = snapshot.checkpoint
 
-    def _remove(self, paths: list[str]) -> None:
-        for path in paths:
+    def _remove(self, segments: Sequence[str], others: Sequence[str]) -> None:
+        for path in segments:
             self._disk.remove(path)
+        # A segment that comes back must find its queues and its index still there.
         self._disk.sync_directory(DIRECTORY)
+        for path in others:
+            self._disk.remove(path)
 
 
 def _log_failure(future: Future[None]) -> None:
