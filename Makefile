@@ -91,7 +91,7 @@ $(APACHE)/.fetched: scripts/apache-rocketmq.xml
 $(JAVA_CLASSES)/.compiled: $(APACHE)/.fetched $(wildcard tests/interop/java/*.java)
 	@scripts/need java
 	@mkdir -p $(JAVA_CLASSES)
-	@javac -nowarn -d $(JAVA_CLASSES) -cp "$(APACHE)/lib/*" tests/interop/java/*.java
+	@javac -nowarn -XDsuppressNotes -d $(JAVA_CLASSES) -cp "$(APACHE)/lib/*" tests/interop/java/*.java
 	@touch $@
 
 $(GO_CLIENT): $(wildcard tests/interop/go/*.go) tests/interop/go/go.mod tests/interop/go/go.sum
