@@ -45,6 +45,7 @@ class HotLane:
             store.log,
             decode=command_of,
             begin=self._begin,
+            make_room=store.make_room,
             on_placed=store.advance,
             on_arrivals=self._arrived,
             host=host_bytes_of(state.store_host),

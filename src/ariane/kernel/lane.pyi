@@ -37,6 +37,7 @@ class Lane:
         *,
         decode: Callable[[bytes], Any],
         begin: Callable[[], int],
+        make_room: Callable[[Queue], bool],
         on_placed: Callable[[], None],
         on_arrivals: Callable[[list[Queue]], None],
         host: bytes,

@@ -22,7 +22,7 @@ from ariane.kernel.frames cimport (
     put_number, put_text, scan_binary, scan_json, unescape, write_hex,
 )
 from ariane.kernel.log cimport (
-    BLANK_BYTES, MESSAGES_PER_READ_MAX, Draft, Index, Log, Properties, Queue, ReadLimits, ReadResult, Tags, Text,
+    BLANK_BYTES, MESSAGES_PER_READ_MAX, NEEDS_QUEUE_ROOM, Draft, Index, Log, Properties, Queue, ReadLimits, ReadResult, Tags, Text,
     find_properties, key_count, load16, load32, next_store_ms, place, read_entries, record_size, save32, save64,
     tags_code_of, visible_end,
 )
@@ -101,7 +101,8 @@ cdef class Lane:
     """What all connections of a broker share: the store's tails, the open topics, the granted pulls.
 
     `decode(frame)` makes a Command of a whole frame; `begin()` gives the wall clock in milliseconds,
-    or a negative number while nothing may take the lane; `on_placed()` hears that the log grew, when
+    or a negative number while nothing may take the lane; `make_room(queue)` tries to find room for
+    another entry and says whether it did; `on_placed()` hears that the log grew, when
     its end is not shown at once; `on_arrivals(queues)` hears of queues that grew while somebody
     waited for them.
     """
@@ -116,6 +117,7 @@ cdef class Lane:
     cdef readonly int64_t hot_count
     cdef object decode
     cdef object begin
+    cdef object make_room
     cdef object on_placed
     cdef object on_arrivals
     cdef bint has_placed
@@ -138,13 +140,14 @@ cdef class Lane:
     cdef object scratch_owner
     cdef TopicSlot last_topic
 
-    def __init__(self, Log log not None, *, decode, begin, on_placed, on_arrivals, bytes host not None, bint is_sync,
+    def __init__(self, Log log not None, *, decode, begin, make_room, on_placed, on_arrivals, bytes host not None, bint is_sync,
                  bint moves_visible, int64_t frame_bytes_max, int64_t header_bytes_max, int64_t held_bytes_max):
         self.log = log
         self.topics = {}
         self.grants = {}
         self.decode = decode
         self.begin = begin
+        self.make_room = make_room
         self.on_placed = on_placed
         self.on_arrivals = on_arrivals
         self.has_placed = False
@@ -423,6 +426,7 @@ cdef class LaneReader:
         find_properties(properties, &found)
         if found.is_special or needs_escape(found.unique_key):
             return False
+        draft.topic = by_letter[1].value
         draft.born_host.at = <const uint8_t*> PyBytes_AS_STRING(self.born_host)
         draft.born_host.size = len(self.born_host)
         draft.born_ms = born_ms
@@ -452,6 +456,8 @@ cdef class LaneReader:
         draft.unique_key = found.unique_key
         draft.tags_code = tags_code_of(lane.log, queue, found, store_ms)
         log_offset = place(lane.log, queue, lane.index, draft, store_ms)
+        if log_offset == NEEDS_QUEUE_ROOM and lane.make_room(queue):
+            log_offset = place(lane.log, queue, lane.index, draft, store_ms)
         if log_offset < 0:
             return False
         self.placed(queue, 1, lane.log.end - log_offset)
@@ -483,7 +489,7 @@ cdef class LaneReader:
                 return False
             draft.keys = found.keys
             draft.unique_key = found.unique_key
-            total += record_size(lane.log, queue, draft)
+            total += record_size(lane.log, draft)
             keys += key_count(draft)
             count += 1
         if (lane.log.first_position + lane.log.count * lane.log.file_bytes - lane.log.end < total + BLANK_BYTES

@@ -40,6 +40,7 @@ cdef struct Properties:
 
 # A record before the log gives it its place.
 cdef struct Draft:
+    Text topic
     Text body
     Text properties
     Text suffix           # more properties, written right after
@@ -85,7 +86,6 @@ cdef class Log(Maps):
     cdef public int64_t visible
     cdef public int64_t last_store_ms
     cdef public int64_t record_bytes_max
-    cdef readonly int64_t appended_count
     cdef uint8_t[20] store_host
     cdef int store_host_size
     cdef int64_t[64] delays_ms
@@ -94,17 +94,18 @@ cdef class Log(Maps):
     cdef object staging_buffer
 
 cdef class Queue(Maps):
-    cdef readonly bytes topic
-    cdef readonly int32_t queue_id
+    cdef uint8_t* tail              # the newest file, and the entries it holds
+    cdef int64_t tail_first
+    cdef int64_t tail_end
     cdef public int64_t end
-    cdef public int64_t min_offset
     cdef public int64_t reserved_end
-    cdef public int64_t appended_bytes
-    cdef public int64_t appended_count
-    cdef public bint is_waiting
-    cdef public object owner
+    cdef readonly int32_t queue_id
     cdef int32_t index_prefix_hash
+    cdef public bint is_waiting
     cdef bint is_schedule
+    cdef public int64_t min_offset
+    cdef readonly bytes topic
+    cdef void find_tail(self) noexcept
 
 cdef class Index:
     cdef object buffer
@@ -125,7 +126,7 @@ cdef class Tags:
 
 cdef void find_properties(Text text, Properties* found) noexcept nogil
 cdef int64_t tags_code_of(Log log, Queue queue, Properties* found, int64_t store_ms) noexcept nogil
-cdef int64_t record_size(Log log, Queue queue, Draft* draft) noexcept nogil
+cdef int64_t record_size(Log log, Draft* draft) noexcept nogil
 cdef int key_count(Draft* draft) noexcept nogil
 cdef int64_t next_store_ms(Log log, int64_t now_ms) noexcept nogil
 cdef int64_t place(Log log, Queue queue, Index index, Draft* draft, int64_t store_ms) noexcept nogil

@@ -22,7 +22,6 @@ class Log(Maps):
     visible: int
     last_store_ms: int
     record_bytes_max: int
-    appended_count: int
     def __init__(
         self,
         segment_bytes: int,
@@ -60,10 +59,7 @@ class Queue(Maps):
     end: int
     min_offset: int
     reserved_end: int
-    appended_bytes: int
-    appended_count: int
     is_waiting: bool
-    owner: Any
     def __init__(
         self, topic: bytes, queue_id: int, file_bytes: int, *, is_schedule: bool = False
     ) -> None: ...

@@ -183,6 +183,7 @@ cdef class Log(Maps):
         """Place one message; returns its log offset, or a negative Refusal with nothing written."""
         cdef Draft draft
         cdef Properties found
+        draft.topic = text_of(queue.topic)
         draft.body = text_of(body)
         draft.properties = text_of(properties)
         draft.suffix = Text(NULL, 0)
@@ -233,7 +234,28 @@ cdef class Queue(Maps):
         self.index_prefix_hash = java_hash_from(self.index_prefix_hash, <const uint8_t*> b"#", 1)
         self.end = self.min_offset = self.reserved_end = 0
         self.is_waiting = False
-        self.owner = None
+        self.find_tail()
+
+    def add(self, int64_t position, buffer) -> None:
+        """Take the next file, which begins at `position`; a first file may begin anywhere."""
+        Maps.add(self, position, buffer)
+        self.find_tail()
+
+    def drop_first(self) -> None:
+        """Forget the oldest file."""
+        Maps.drop_first(self)
+        self.find_tail()
+
+    def drop_last(self) -> None:
+        """Forget the newest file."""
+        Maps.drop_last(self)
+        self.find_tail()
+
+    cdef void find_tail(self) noexcept:
+        """Keep the newest file at hand: a queue among thousands is found with few cache misses."""
+        self.tail = self.pointers[self.count - 1] if self.count else NULL
+        self.tail_end = (self.first_position + self.count * self.file_bytes) // QUEUE_ENTRY_BYTES
+        self.tail_first = self.tail_end - (self.file_bytes // QUEUE_ENTRY_BYTES if self.count else 0)
 
     def entry(self, int64_t queue_offset) -> tuple[int, int, int] | None:
         """(log offset, record size, tags code) of one entry, or None when it is not there."""
@@ -628,17 +650,23 @@ cdef inline int64_t next_store_ms(Log log, int64_t now_ms) noexcept nogil:
     return now_ms if now_ms > log.last_store_ms else log.last_store_ms
 
 
-cdef inline int64_t record_size(Log log, Queue queue, Draft* draft) noexcept nogil:
-    cdef Py_ssize_t topic_size = len_of(queue.topic)
-    return (75 + draft.born_host.size + log.store_host_size + draft.body.size + topic_size
-            + draft.properties.size + draft.suffix.size + (1 if topic_size > TOPIC_BYTES_V1_MAX else 0))
+cdef inline int64_t record_size(Log log, Draft* draft) noexcept nogil:
+    return (75 + draft.born_host.size + log.store_host_size + draft.body.size + draft.topic.size
+            + draft.properties.size + draft.suffix.size + (1 if draft.topic.size > TOPIC_BYTES_V1_MAX else 0))
+
+
+cdef inline uint8_t* end_entry_of(Queue queue) noexcept nogil:
+    """Where the next entry of a queue goes, or NULL when no mapped file has room for it."""
+    if queue.tail_first <= queue.end < queue.tail_end:
+        return queue.tail + (queue.end - queue.tail_first) * QUEUE_ENTRY_BYTES
+    return queue.at(queue.end * QUEUE_ENTRY_BYTES)
 
 
 cdef int64_t place(Log log, Queue queue, Index index, Draft* draft, int64_t store_ms) noexcept nogil:
     """Write one record with its queue and index entries; its log offset, or a Refusal and nothing written."""
-    cdef int64_t size = record_size(log, queue, draft)
+    cdef int64_t size = record_size(log, draft)
     cdef int64_t log_offset = log.end
-    cdef Py_ssize_t topic_size = len_of(queue.topic)
+    cdef Py_ssize_t topic_size = draft.topic.size
     cdef Py_ssize_t properties_size = draft.properties.size + draft.suffix.size
     if size > log.record_bytes_max or properties_size > PROPERTIES_BYTES_MAX or topic_size > TOPIC_BYTES_MAX:
         return TOO_LARGE
@@ -646,7 +674,7 @@ cdef int64_t place(Log log, Queue queue, Index index, Draft* draft, int64_t stor
         return NEEDS_SEGMENT
     if queue.end >= queue.reserved_end:
         return NEEDS_QUEUE_ROOM
-    cdef uint8_t* entry = queue.at(queue.end * QUEUE_ENTRY_BYTES)
+    cdef uint8_t* entry = end_entry_of(queue)
     if entry == NULL:
         return NEEDS_QUEUE_ROOM
     if index is not None and index.room() < key_count(draft):
@@ -681,7 +709,7 @@ cdef int64_t place(Log log, Queue queue, Index index, Draft* draft, int64_t stor
     else:
         to[0] = <uint8_t> topic_size
         to += 1
-    memcpy(to, data_of(queue.topic), topic_size)
+    memcpy(to, draft.topic.at, topic_size)
     save16(to + topic_size, <uint16_t> properties_size)
     to = save_text(to + topic_size + 2, draft.properties)
     to = save_text(to, draft.suffix)
@@ -692,11 +720,8 @@ cdef int64_t place(Log log, Queue queue, Index index, Draft* draft, int64_t stor
     if index is not None:
         put_keys(index, queue, draft, log_offset, store_ms)
     queue.end += 1
-    queue.appended_bytes += size
-    queue.appended_count += 1
     log.end += size
     log.last_store_ms = store_ms
-    log.appended_count += 1
     return log_offset
 
 

@@ -24,7 +24,8 @@ logger: Final = logging.getLogger("ariane.store")
 DIRECTORY: Final = "consumequeue"
 ENTRY_BYTES: Final = 20
 PADDING_BYTES: Final = 0x7FFFFFFF  # the record size of an entry that was never used
-FIRST_CHUNK_BYTES: Final = 4096
+FIRST_CHUNK_BYTES: Final = 16 * 1024
+PAGE_BYTES: Final = 4096
 CHUNK_BYTES: Final = 64 * 1024
 
 Range = tuple[MappedFile, int, int]
@@ -117,7 +118,7 @@ class Queues:
             chunk = min(max(start, FIRST_CHUNK_BYTES), CHUNK_BYTES)
             # Up to a whole page, and always past `start`: pages do not end where entries do.
             stop = min(
-                -(-(start + chunk) // FIRST_CHUNK_BYTES) * FIRST_CHUNK_BYTES, self._file_bytes
+                -(-(start + chunk) // PAGE_BYTES) * PAGE_BYTES, self._file_bytes
             )
             file.reserve(start, stop)
             queue.reserved_end = (position - start + stop) // ENTRY_BYTES
@@ -208,8 +209,8 @@ class Queues:
         self._renamed.add(DIRECTORY)
 
     def counts(self) -> tuple[int, int]:
-        """How many queues have files, and the sum of their ends."""
-        ends = [queue.end for queue in self._files if queue.file_count]
+        """How many queues have entries, and the sum of their ends."""
+        ends = [queue.end for queue in self._files if queue.file_count and queue.end]
         return len(ends), sum(ends)
 
     def unsynced(self) -> tuple[list[Range], set[str], list[tuple[QueueFiles, int]]]:

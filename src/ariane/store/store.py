@@ -243,6 +243,14 @@ class Store:
         self.advance()
         return placed
 
+    def make_room(self, queue: Queue) -> bool:
+        """Whether a queue has, or now was given, room for another entry."""
+        try:
+            self._queues.make_room(queue)
+        except DiskFull:
+            return False
+        return True
+
     def advance(self) -> None:
         """Records have been placed, here or by the kernel's lane: let the watermarks follow."""
         if self._is_sync:
