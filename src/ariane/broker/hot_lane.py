@@ -105,8 +105,9 @@ class HotLane:
         slot = lane.topics.get(name)
         if slot is None:
             count = max(topic.read_queue_count, topic.write_queue_count)
-            slot = lane.topics[name] = TopicSlot(name, [None] * count)
-        slot.queues[queue_id] = self._state.store.queue(topic.name, queue_id)
+            slot = TopicSlot(name, count)
+            lane.open_topic(slot)
+        slot.open_queue(queue_id, self._state.store.queue(topic.name, queue_id))
 
     def granted(self, header: PullHeader, access: Access) -> None:
         """A pull that found messages was carried out; the next alike may take the lane."""

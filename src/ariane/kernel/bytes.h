@@ -22,6 +22,9 @@ static inline void save16(uint8_t *p, uint16_t v) { v = BE16(v); memcpy(p, &v, 2
 static inline void save32(uint8_t *p, uint32_t v) { v = BE32(v); memcpy(p, &v, 4); }
 static inline void save64(uint8_t *p, uint64_t v) { v = BE64(v); memcpy(p, &v, 8); }
 
+/* Ask for a cache line that will be written soon, while there is other work to do. */
+static inline void expect_write(const void *p) { __builtin_prefetch(p, 1); }
+
 /* Everything written so far is in memory before anything written later: a killed process leaves
    a record either whole or without its size. */
 static inline void publish(void) { __atomic_thread_fence(__ATOMIC_RELEASE); }

@@ -13,8 +13,9 @@ messages that must reach the disk first leave by `park`, with the log offset the
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.object cimport PyObject
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memcmp, memcpy, memmove
+from libc.string cimport memcmp, memcpy, memmove, memset
 
 from ariane.errors import FrameError
 from ariane.kernel.frames cimport (
@@ -24,7 +25,7 @@ from ariane.kernel.frames cimport (
 from ariane.kernel.log cimport (
     BLANK_BYTES, MESSAGES_PER_READ_MAX, NEEDS_QUEUE_ROOM, Draft, Index, Log, Properties, Queue, ReadLimits, ReadResult, Tags, Text,
     find_properties, key_count, load16, load32, next_store_ms, place, read_entries, record_size, save32, save64,
-    tags_code_of, visible_end,
+    tags_code_of, visible_end, end_entry_of, expect_write,
 )
 
 cdef enum:
@@ -46,6 +47,8 @@ cdef enum:
 cdef enum:
     BATCH_ENTRY_BYTES_MIN = 22
     SCRATCH_BYTES = 1 << 18
+    TOPIC_BYTES_MAX = 127
+    NEAR_QUEUES = 16
     REPLY_BYTES_MAX = 1 << 20   # gathered before they are handed over anyway, so that a slow peer is noticed
 
 cdef int64_t WIDE = 1 << 60
@@ -60,17 +63,35 @@ FOUND_REMARK.at = <const uint8_t*> PyBytes_AS_STRING(_FOUND)
 FOUND_REMARK.size = 5
 
 
+cdef struct Place:
+    uint32_t hash
+    PyObject* slot
+
+
 cdef class TopicSlot:
     """A topic that plain sends may go to, with its queues by id (None where none exists yet)."""
 
-    cdef readonly bytes name
-    cdef readonly list queues
+    cdef Py_ssize_t text_size
+    cdef uint8_t[TOPIC_BYTES_MAX] text
+    cdef PyObject* near[NEAR_QUEUES]    # the first queues again, without the detours of a list
     cdef readonly int64_t message_count
     cdef readonly int64_t byte_count
+    cdef readonly bytes name
+    cdef readonly list queues
 
-    def __init__(self, bytes name not None, list queues not None):
+    def __init__(self, bytes name not None, Py_ssize_t queue_count):
+        if len(name) > TOPIC_BYTES_MAX:
+            raise ValueError(f"a topic name of {len(name)} bytes cannot take the lane")
         self.name = name
-        self.queues = queues
+        self.text_size = len(name)
+        memcpy(self.text, PyBytes_AS_STRING(name), self.text_size)
+        self.queues = [None] * queue_count
+
+    def open_queue(self, Py_ssize_t queue_id, Queue queue not None) -> None:
+        """Let sends to this queue take the lane."""
+        self.queues[queue_id] = queue
+        if queue_id < NEAR_QUEUES:
+            self.near[queue_id] = <PyObject*> queue
 
 
 cdef class Grant:
@@ -139,6 +160,8 @@ cdef class Lane:
     cdef object scratch_view
     cdef object scratch_owner
     cdef TopicSlot last_topic
+    cdef Place* places              # the open topics again, by a hash of their names
+    cdef Py_ssize_t place_count
 
     def __init__(self, Log log not None, *, decode, begin, make_room, on_placed, on_arrivals, bytes host not None, bint is_sync,
                  bint moves_visible, int64_t frame_bytes_max, int64_t header_bytes_max, int64_t held_bytes_max):
@@ -170,19 +193,61 @@ cdef class Lane:
 
     def __dealloc__(self):
         PyMem_Free(self.text)
+        PyMem_Free(self.places)
+
+    def open_topic(self, TopicSlot slot not None) -> None:
+        """Let sends to this topic's open queues take the lane."""
+        self.topics[slot.name] = slot
+        if len(self.topics) * 2 > self.place_count:
+            self.find_places((self.place_count or 32) * 2)
+        else:
+            self.find_place(slot)
+
+    cdef int find_places(self, Py_ssize_t count) except -1:
+        """Spread all open topics over `count` places, a power of two."""
+        PyMem_Free(self.places)
+        self.places = <Place*> PyMem_Malloc(count * sizeof(Place))
+        if self.places == NULL:
+            self.place_count = 0
+            raise MemoryError
+        memset(self.places, 0, count * sizeof(Place))
+        self.place_count = count
+        for slot in self.topics.values():
+            self.find_place(slot)
+        return 0
+
+    cdef void find_place(self, TopicSlot slot) noexcept:
+        cdef uint32_t hash = text_hash(slot.text, slot.text_size)
+        cdef Py_ssize_t at = hash & (self.place_count - 1)
+        while self.places[at].slot != NULL:
+            at = (at + 1) & (self.place_count - 1)
+        self.places[at].hash = hash
+        self.places[at].slot = <PyObject*> slot
 
     cdef Queue send_queue(self, Text topic, int64_t queue_id):
         """The queue of an open topic, or None when the frame is not for the lane."""
         cdef TopicSlot slot = self.last_topic
-        if slot is None or slot.name is None or len(slot.name) != topic.size or memcmp(
-                PyBytes_AS_STRING(slot.name), topic.at, topic.size) != 0:
-            slot = self.topics.get(PyBytes_FromStringAndSize(<char*> topic.at, topic.size))
+        if slot is None or not is_named(slot, topic):
+            slot = self.find_topic(topic)
             if slot is None:
                 return None
             self.last_topic = slot
+        if 0 <= queue_id < NEAR_QUEUES:
+            return <Queue> slot.near[queue_id] if slot.near[queue_id] != NULL else None
         if not 0 <= queue_id < PyList_GET_SIZE(slot.queues):
             return None
         return <Queue> slot.queues[queue_id]
+
+    cdef TopicSlot find_topic(self, Text topic):
+        cdef uint32_t hash = text_hash(topic.at, topic.size)
+        cdef Py_ssize_t at = hash & (self.place_count - 1)
+        if self.place_count == 0:
+            return None
+        while self.places[at].slot != NULL:
+            if self.places[at].hash == hash and is_named(<TopicSlot> self.places[at].slot, topic):
+                return <TopicSlot> self.places[at].slot
+            at = (at + 1) & (self.place_count - 1)
+        return None
 
     def configure(self, *, bytes suffix not None, bytes region not None, bint trace_on, int64_t message_bytes_max,
                   int64_t bytes_max, int32_t memory_count_max, int64_t memory_bytes_max, int32_t disk_count_max,
@@ -197,6 +262,7 @@ cdef class Lane:
 
     def forget(self) -> None:
         """Close every topic and take back every grant: something a check looked at has changed."""
+        memset(self.places, 0, self.place_count * sizeof(Place))
         self.topics.clear()
         self.grants.clear()
         self.last_topic = None
@@ -396,11 +462,16 @@ cdef class LaneReader:
         cdef bint is_batch = head.code == SEND_BATCH
         if not find_letters(head, by_letter):
             return False
-        if (by_letter[0] == NULL or by_letter[1] == NULL or by_letter[1].is_escaped or by_letter[2] == NULL
-                or not number(by_letter[3], &ignored) or not number(by_letter[4], &queue_id)
-                or not number(by_letter[5], &system_flag) or not number(by_letter[7], &flag)
-                or by_letter[6] == NULL
-                or not number_of(by_letter[6], -WIDE, WIDE, &born_ms)):
+        # The queue first: its lines are on their way from memory while the rest is read.
+        if by_letter[1] == NULL or by_letter[1].is_escaped or not number(by_letter[4], &queue_id):
+            return False
+        queue = lane.send_queue(by_letter[1].value, queue_id)
+        if queue is None:
+            return False
+        expect_write(end_entry_of(queue))
+        if (by_letter[0] == NULL or by_letter[2] == NULL or by_letter[6] == NULL
+                or not number(by_letter[3], &ignored) or not number(by_letter[5], &system_flag)
+                or not wide_number(by_letter[6], &born_ms) or not number(by_letter[7], &flag)):
             return False
         if by_letter[9] != NULL and not number(by_letter[9], &reconsume_times):
             return False
@@ -411,9 +482,6 @@ cdef class LaneReader:
         if (by_letter[12] != NULL and is_true(by_letter[12])) != is_batch:
             return False
         if body.size == 0 or body.size > lane.message_bytes_max:
-            return False
-        queue = lane.send_queue(by_letter[1].value, queue_id)
-        if queue is None:
             return False
         properties = NO_TEXT
         if by_letter[8] != NULL:
@@ -653,6 +721,19 @@ cdef class LaneReader:
             to += slices[i].size
         lane.now.size = to - lane.now.data
         return 0
+
+
+cdef inline uint32_t text_hash(const uint8_t* text, Py_ssize_t size) noexcept nogil:
+    """FNV-1a, 32 bits."""
+    cdef uint32_t hash = <uint32_t> 2166136261
+    cdef Py_ssize_t i
+    for i in range(size):
+        hash = (hash ^ text[i]) * <uint32_t> 16777619
+    return hash
+
+
+cdef inline bint is_named(TopicSlot slot, Text topic) noexcept nogil:
+    return slot.text_size == topic.size and memcmp(slot.text, topic.at, topic.size) == 0
 
 
 def grant_key_of(group: bytes, topic: bytes, subscription: bytes | None) -> bytes:

@@ -45,6 +45,7 @@ cdef enum:
     INDEX_HEADER_BYTES = 40
     INDEX_SLOT_BYTES = 4
     INDEX_ENTRY_BYTES = 20
+    KEYS_AT_ONCE = 8
 
 cdef enum:
     TOPIC_BYTES_V1_MAX = 127
@@ -655,7 +656,7 @@ cdef inline int64_t record_size(Log log, Draft* draft) noexcept nogil:
             + draft.properties.size + draft.suffix.size + (1 if draft.topic.size > TOPIC_BYTES_V1_MAX else 0))
 
 
-cdef inline uint8_t* end_entry_of(Queue queue) noexcept nogil:
+cdef uint8_t* end_entry_of(Queue queue) noexcept nogil:
     """Where the next entry of a queue goes, or NULL when no mapped file has room for it."""
     if queue.tail_first <= queue.end < queue.tail_end:
         return queue.tail + (queue.end - queue.tail_first) * QUEUE_ENTRY_BYTES
@@ -677,8 +678,14 @@ cdef int64_t place(Log log, Queue queue, Index index, Draft* draft, int64_t stor
     cdef uint8_t* entry = end_entry_of(queue)
     if entry == NULL:
         return NEEDS_QUEUE_ROOM
-    if index is not None and index.room() < key_count(draft):
-        return NEEDS_INDEX_ROOM
+    cdef int32_t[KEYS_AT_ONCE] hashes
+    cdef int hash_count = 0, i
+    if index is not None:
+        hash_count = hash_keys(queue, draft, hashes)
+        if index.room() < (key_count(draft) if hash_count < 0 else hash_count):
+            return NEEDS_INDEX_ROOM
+        for i in range(hash_count):
+            expect_write(slot_address(index, hashes[i]))  # anywhere in 20 MB: here long before it is needed
 
     cdef uint8_t* to = write_address(log, log_offset)
     cdef uint8_t* record = to
@@ -717,8 +724,10 @@ cdef int64_t place(Log log, Queue queue, Index index, Draft* draft, int64_t stor
     save32(record + SIZE_AT, <uint32_t> size)
 
     save_entry(entry, log_offset, size, draft.tags_code)
-    if index is not None:
+    if hash_count < 0:
         put_keys(index, queue, draft, log_offset, store_ms)
+    for i in range(hash_count):
+        index.put(hashes[i], log_offset, store_ms)
     queue.end += 1
     log.end += size
     log.last_store_ms = store_ms
@@ -758,16 +767,37 @@ cdef int key_count(Draft* draft) noexcept nogil:
     return count
 
 
-cdef void put_keys(Index index, Queue queue, Draft* draft, int64_t log_offset, int64_t store_ms) noexcept nogil:
+cdef int hash_keys(Queue queue, Draft* draft, int32_t* hashes) noexcept nogil:
+    """The index hash of every key a message has, or -1 when there are more than KEYS_AT_ONCE."""
+    cdef int count = 0
     cdef Py_ssize_t start = 0, i
     if draft.unique_key.size:
-        index.put(positive_hash(java_hash_from(queue.index_prefix_hash, draft.unique_key.at,
-                                               draft.unique_key.size)), log_offset, store_ms)
+        hashes[0] = key_hash(queue, draft.unique_key.at, draft.unique_key.size)
+        count = 1
     for i in range(draft.keys.size + 1):
         if i == draft.keys.size or draft.keys.at[i] == c' ':
             if i > start:
-                index.put(positive_hash(java_hash_from(queue.index_prefix_hash, draft.keys.at + start,
-                                                       i - start)), log_offset, store_ms)
+                if count == KEYS_AT_ONCE:
+                    return -1
+                hashes[count] = key_hash(queue, draft.keys.at + start, i - start)
+                count += 1
+            start = i + 1
+    return count
+
+
+cdef inline int32_t key_hash(Queue queue, const uint8_t* key, Py_ssize_t size) noexcept nogil:
+    return positive_hash(java_hash_from(queue.index_prefix_hash, key, size))
+
+
+cdef void put_keys(Index index, Queue queue, Draft* draft, int64_t log_offset, int64_t store_ms) noexcept nogil:
+    """Index every key of a message, however many; the caller has made sure of room."""
+    cdef Py_ssize_t start = 0, i
+    if draft.unique_key.size:
+        index.put(key_hash(queue, draft.unique_key.at, draft.unique_key.size), log_offset, store_ms)
+    for i in range(draft.keys.size + 1):
+        if i == draft.keys.size or draft.keys.at[i] == c' ':
+            if i > start:
+                index.put(key_hash(queue, draft.keys.at + start, i - start), log_offset, store_ms)
             start = i + 1
 
 
