@@ -21,7 +21,8 @@ logger: Final = logging.getLogger("ariane.store")
 
 BUSY_AHEAD_BYTES: Final = 64 << 20
 IDLE_AHEAD_BYTES: Final = 4 << 20
-STEP_BYTES: Final = 4 << 20  # no call keeps the address space busy for longer
+STEP_BYTES: Final = 4 << 20  # asked for at once
+CALL_BYTES: Final = 512 << 10  # no call keeps the address space from mapping files for longer
 RETRY_S: Final = 1.0
 
 
@@ -89,5 +90,5 @@ class Preparation:
 
 def _populate(ranges: list[tuple[MappedFile, int, int]]) -> None:
     for file, first, end in ranges:
-        for start in range(first, end, STEP_BYTES):
-            file.populate(start, min(start + STEP_BYTES, end))
+        for start in range(first, end, CALL_BYTES):
+            file.populate(start, min(start + CALL_BYTES, end))
