@@ -152,3 +152,33 @@ def test_a_segment_that_comes_back_finds_its_queues_and_keys() -> None:
         again = open_store(image)
         assert check(image, SMALL).problems == []
         assert bodies(again)[-1].startswith(b"59")
+
+
+def test_a_queue_without_entries_is_not_claimed() -> None:
+    """Made for a message that then found the disk full, its file has not even a length yet."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    append(store, b"gone", "Gone")
+    store.delete_topic("Gone")
+    append(store, b"stays")
+    store.queue("Empty", 0)
+    store._queues.make_room(store.queue("Empty", 0))
+    store.checkpoint()
+    again = open_store(disk.crash_image(Random(1), CrashMode.DROP))
+    assert again.topics() == {"T": [0]}
+
+
+def test_a_queue_made_anew_and_not_used_yet_is_sound() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    append(store, b"gone")
+    store.delete_topic("T")
+    append(store, b"stays", "U")
+    store._queues.make_room(store.queue("T", 0))
+    store.checkpoint()
+    assert check(disk, SMALL).is_sound
+    for topic in ("T", "U"):
+        append(store, b"more", topic)
+    store.checkpoint()
+    disk.mapped(f"consumequeue/U/0/{0:020d}", SMALL.queue_file_bytes).zero(0, 100)
+    assert not check(disk, SMALL).is_sound

@@ -73,6 +73,7 @@ class _Check:
         self._segment_bytes = self._size_in(segments.DIRECTORY) or config.segment_bytes
         self._queue_bytes = self._queue_file_bytes() or config.queue_file_bytes
         self._queues: dict[tuple[str, int], _Rebuilt] = {}
+        self._used_queue_count = 0
         self._queue_ends = 0
         self._indexes: list[_ScratchIndex] = []
         self._segments: list[int] = []  # where each begins
@@ -122,9 +123,8 @@ class _Check:
         topics = self._disk.directories(queues.DIRECTORY)
         for topic in topics:
             for number in self._disk.directories(f"{queues.DIRECTORY}/{topic}"):
-                if number.isdigit():
+                if number.isdigit() and self._compare_queue(topic, int(number)):
                     found.add((topic, int(number)))
-                    self._compare_queue(topic, int(number))
         deleted: dict[str, int] = {}
         for (topic, queue_id), rebuilt in sorted(self._queues.items()):
             count = rebuilt.queue.end - rebuilt.first
@@ -132,7 +132,8 @@ class _Check:
                 continue
             if topic in topics and not self._was_deleted(rebuilt):
                 self._report.problems.append(
-                    f"queue {queue_id} of {topic} is missing, the log has {count} messages for it"
+                    f"queue {queue_id} of {topic} is missing or empty, the log has {count} messages"
+                    " for it"
                 )
             else:
                 deleted[topic] = deleted.get(topic, 0) + count
@@ -148,7 +149,7 @@ class _Check:
             claim is not None
             and last is not None
             and last[0] < claim.log_offset
-            and self._report.queue_count >= claim.queue_count
+            and self._used_queue_count >= claim.queue_count
             and self._queue_ends >= claim.queue_entries
         )
 
@@ -165,7 +166,8 @@ class _Check:
             entries.append(self._check_index_file(path, size))
         self._check_keys(_chained(entries))
 
-    def _compare_queue(self, topic: str, queue_id: int) -> None:
+    def _compare_queue(self, topic: str, queue_id: int) -> bool:
+        """Compare one queue with what the log says; False when there is nothing to compare."""
         name = f"queue {queue_id} of {topic}"
         queue = Queue(topic.encode(), queue_id, self._queue_bytes)
         directory = f"{queues.DIRECTORY}/{topic}/{queue_id}"
@@ -173,7 +175,7 @@ class _Check:
             path = f"{directory}/{segments.file_name(position)}"
             queue.add(position, self._disk.mapped(path, self._queue_bytes, private=True).buffer)
         if not queue.file_count:
-            return
+            return False
         self._report.queue_count += 1
         expected = self._queues.get((topic, queue_id))
         end = queue.first_position // ENTRY_BYTES
@@ -189,6 +191,9 @@ class _Check:
                         f"{name}, entry {end}: is {entry}, should be {should_be}"
                     )
             end += 1
+        if end == 0:  # made, and nothing put in
+            return False
+        self._used_queue_count += 1
         self._queue_ends += end
         if expected is not None and queue.first_position // ENTRY_BYTES > expected.first:
             self._report.problems.append(
@@ -199,6 +204,7 @@ class _Check:
             self._report.problems.append(
                 f"{name} ends at {end}, but the log has messages up to {expected.queue.end}"
             )
+        return True
 
     def _check_index_file(self, path: str, size: int) -> Iterator[tuple[int, int]]:
         """The file's (log offset, key hash) pairs; its chains are compared with fresh ones."""
