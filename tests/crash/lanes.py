@@ -19,7 +19,8 @@ class Lanes:
     def __init__(self, random: Random) -> None:
         self._random = random
         self._lanes: list[SteppedLane] = []
-        self.working: SteppedLane | None = None  # whose job runs now, beside the loop
+        self.working: SteppedLane | None = None  # whose job runs now
+        self.is_loop_free = False  # to go on beside it; not when it waits for the lane
 
     def __call__(self, callback: Callable[[], None]) -> None:
         raise AssertionError("stepped lanes post nothing")
@@ -28,11 +29,18 @@ class Lanes:
         """Take a lane in."""
         self._lanes.append(lane)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything is under way."""
+        return any(lane.is_busy for lane in self._lanes)
+
     def step(self) -> bool:
         """Let one lane run its next job, or tell the end of one; False when all are idle."""
         busy = [lane for lane in self._lanes if lane.is_busy]
         if busy:
+            self.is_loop_free = True
             self._random.choice(busy).step()
+            self.is_loop_free = False
         return bool(busy)
 
     def finish(self, name: str) -> None:
@@ -41,8 +49,9 @@ class Lanes:
 
     def settle(self) -> None:
         """Let everything come to its end."""
-        while self.step():
-            pass
+        while self.is_busy:
+            for lane in self._lanes:
+                lane.wait()
 
 
 class SteppedLane:
@@ -77,8 +86,10 @@ class SteppedLane:
 
     def wait(self) -> None:
         """Run and tell everything."""
+        was_free, self._lanes.is_loop_free = self._lanes.is_loop_free, False
         while self._jobs:
             self.step()
+        self._lanes.is_loop_free = was_free
 
     def close(self) -> None:
         """Run and tell everything; later jobs run at once."""
