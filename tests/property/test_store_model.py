@@ -121,7 +121,7 @@ class StoreModel(RuleBasedStateMachine):
     @rule()
     def kill(self) -> None:
         end = self.committed
-        self.come_back(self.disk.crash_image(self.random, CrashMode.KILL))
+        self.come_back(self.disk.crash_image(self.random, CrashMode.KILL), (CrashMode.KILL,))
         assert self.store.written >= end
 
     @rule(mode=st.sampled_from([CrashMode.DROP, CrashMode.MIXED]))
@@ -134,7 +134,9 @@ class StoreModel(RuleBasedStateMachine):
     def committed(self) -> int:
         return self.store.visible if self.config.staging_enabled else self.store.written
 
-    def come_back(self, disk: SimulatedDisk) -> None:
+    def come_back(
+        self, disk: SimulatedDisk, modes: tuple[CrashMode, ...] = tuple(CrashMode)
+    ) -> None:
         """Open what a crash left, itself cut short now and then, and forget what was lost."""
         while self.random.random() < 0.3:
             cut_short = crash_during(
@@ -142,6 +144,7 @@ class StoreModel(RuleBasedStateMachine):
                 self.random,
                 self.random.randrange(1, 40),
                 lambda disk=disk: Store.open(self.config, disk, self.clock, store_host=HOST),
+                modes,
             )
             disk = cut_short or disk.crash_image(self.random, CrashMode.KILL)
         self.disk = disk

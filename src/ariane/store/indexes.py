@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
@@ -55,9 +56,14 @@ class IndexFile:
         """Put the exact time of the last entry into the header, where a rebuild knows seconds."""
         struct.pack_into(">q", self.file.buffer, END_MS_AT, store_ms)
 
+    @property
+    def slots_end(self) -> int:
+        """Where the slots end and the entries begin."""
+        return self._entry_position(1)
+
     def reserve_slots(self) -> None:
         """Give header and slots their blocks; or DiskFull."""
-        self.file.reserve(0, self._entry_position(1))
+        self.file.reserve(0, self.slots_end)
 
     def reserve(self, count: int) -> None:
         """Give the next `count` entries their blocks; or DiskFull."""
@@ -89,6 +95,7 @@ class Indexes:
         self._entry_count = entry_count
         self._renamed = False
         self.files: list[IndexFile] = []
+        self.on_created: Callable[[IndexFile], None] | None = None
 
     @property
     def keys_max(self) -> int:
@@ -218,6 +225,8 @@ class Indexes:
         self.files.append(file)
         self._renamed = True
         logger.info("index file made path=%s", path)
+        if self.on_created is not None:
+            self.on_created(file)
 
     def _next_name(self) -> int:
         moment = datetime.fromtimestamp(self._clock.wall_ms() / 1000)  # local, as Apache names them

@@ -116,7 +116,7 @@ class Keeper:
         first = self._log.first_position
         files = [
             file
-            for i, file in enumerate(self._segments.files[:-1])
+            for i, file in enumerate(self._segments.files[:-1][: self.config.delete_batch_max])
             if first + (i + 1) * size <= covered
         ]
         count = removable_count(

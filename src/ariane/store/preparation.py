@@ -72,16 +72,24 @@ class Preparation:
         else:
             self._segments.next = future.result()
 
+    def bring_in(self, file: MappedFile, first: int, end: int) -> None:
+        """Bring in pages of another file that is about to be written all over."""
+        self._lane.run(lambda: _populate([(file, first, end)]), lambda future: None)
+
     def _populate(self, end: int) -> None:
         first = max(self._populated, self._log.end)
         if self._is_populating or end - first < min(STEP_BYTES, self._log.file_bytes):
             return
         ranges = self._segments.ranges(first, end)
-        if not ranges:
-            return
-        self._is_populating = True
-        end = min(end, self._log.end_position)
-        self._lane.run(lambda: _populate(ranges), lambda future: self._did_populate(end))
+        following, beyond = self._segments.next, end - self._log.end_position
+        if following is not None and beyond > 0:
+            start = max(first - self._log.end_position, 0)
+            ranges.append((following, start, min(beyond, following.size)))
+        else:
+            end = min(end, self._log.end_position)
+        if ranges:
+            self._is_populating = True
+            self._lane.run(lambda: _populate(ranges), lambda future: self._did_populate(end))
 
     def _did_populate(self, end: int) -> None:
         self._is_populating = False

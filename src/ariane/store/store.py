@@ -40,7 +40,6 @@ from ariane.store.keeping import Keeper
 from ariane.store.messages import (
     Boundary,
     Found,
-    FoundStatus,
     NewBatch,
     NewMessage,
     Placed,
@@ -53,8 +52,6 @@ from ariane.store.recovery import Recovery
 from ariane.store.retention import is_too_full
 from ariane.store.segments import Segments
 from ariane.store.staging import Staging
-
-__all__ = ["Boundary", "FoundStatus", "Store"]
 
 logger: Final = logging.getLogger("ariane.store")
 
@@ -371,10 +368,10 @@ class Store:
         self._checkpoint_now()
         try:
             self._keeper.before_deleting_queues()
+            self._queues.delete_topic(topic)
         except OSError as error:
-            self._fail(f"taking a checkpoint failed: {error}")
+            self._fail(f"deleting the queues of {topic} failed: {error}")
             raise StoreReadOnly(str(self.read_only_reason)) from error
-        self._queues.delete_topic(topic)
         self.checkpoint()
 
     @property
@@ -452,6 +449,10 @@ class Store:
         )
         self._preparation = Preparation(
             self.log, self._segments, self._clock, self._lanes["prepare"]
+        )
+        # Keys are spread over all slots: each page of them would be faulted in on the loop.
+        self._indexes.on_created = lambda file: self._preparation.bring_in(
+            file.file, 0, file.slots_end
         )
         self._appender = Appender(
             self._clock,

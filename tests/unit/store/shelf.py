@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 from ariane.clock import ManualClock
@@ -99,7 +99,11 @@ def keys_found(store: Store, topic: str, key: str) -> list[int]:
 
 
 def crash_during(
-    disk: SimulatedDisk, random: Random, when: int, act: Callable[[], object]
+    disk: SimulatedDisk,
+    random: Random,
+    when: int,
+    act: Callable[[], object],
+    modes: Sequence[CrashMode] = tuple(CrashMode),
 ) -> SimulatedDisk | None:
     """Do something, and give the disk as a crash after its `when`-th operation left it."""
     images: list[SimulatedDisk] = []
@@ -109,7 +113,7 @@ def crash_during(
         nonlocal seen
         seen += 1
         if seen == when:
-            images.append(disk.crash_image(random, random.choice(list(CrashMode))))
+            images.append(disk.crash_image(random, random.choice(modes)))
 
     disk.on_operation = look
     act()
