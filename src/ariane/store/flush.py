@@ -6,16 +6,12 @@ writers each sync covers all who came during the one before: group commit withou
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Final
 
 from ariane.disk import MappedFile
 from ariane.store.background import Lane
 from ariane.store.segments import Segments
-
-logger: Final = logging.getLogger("ariane.store")
 
 
 class Flusher:

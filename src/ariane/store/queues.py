@@ -9,7 +9,6 @@ Invariant: `Queue` and `QueueFiles.files` hold the same maps in the same order.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from typing import Final
 
@@ -18,8 +17,6 @@ from ariane.errors import StoreError, UnsupportedStore
 from ariane.kernel.log import Log, Queue
 from ariane.store.segments import file_name, positions_in
 from ariane.topics import SCHEDULE_TOPIC, topic_fault
-
-logger: Final = logging.getLogger("ariane.store")
 
 DIRECTORY: Final = "consumequeue"
 ENTRY_BYTES: Final = 20
@@ -117,9 +114,7 @@ class Queues:
             start = position % self._file_bytes
             chunk = min(max(start, FIRST_CHUNK_BYTES), CHUNK_BYTES)
             # Up to a whole page, and always past `start`: pages do not end where entries do.
-            stop = min(
-                -(-(start + chunk) // PAGE_BYTES) * PAGE_BYTES, self._file_bytes
-            )
+            stop = min(-(-(start + chunk) // PAGE_BYTES) * PAGE_BYTES, self._file_bytes)
             file.reserve(start, stop)
             queue.reserved_end = (position - start + stop) // ENTRY_BYTES
 
