@@ -16,6 +16,7 @@ from random import Random
 from ariane.config import StoreConfig
 from ariane.disk import SimulatedDisk
 from ariane.store.check import check
+from ariane.store.messages import Boundary
 from ariane.store.store import Store
 
 from .records import BLANK, Message, Record, encode, read_place
@@ -102,7 +103,7 @@ def _walk(disk: SimulatedDisk, promises: Promises, first: int, end: int) -> Iter
     files = {int(name): disk.read(f"commitlog/{name}") for name, _ in disk.names("commitlog")}
     size = promises.config.segment_bytes
     assert sorted(files) == list(range(first, first + len(files) * size, size))
-    at, known, pending = first, iter(promises.records), list(promises.pending)
+    at, known, pending, store_ms = first, iter(promises.records), list(promises.pending), 0
     ends: dict[QueueName, int] = {}
     next_record = next(known, None)
     while next_record is not None and next_record.log_offset < first:
@@ -125,7 +126,8 @@ def _walk(disk: SimulatedDisk, promises: Promises, first: int, end: int) -> Iter
         assert data.startswith(record.data), f"the record at {at} is not what was sent"
         if record.life == promises.lives[record.message.topic]:
             ends[record.message.queue] = record.queue_offset + 1
-        at += len(record.data)
+        assert record.store_ms >= store_ms, f"the record at {at} is older than the one before"
+        at, store_ms = record.end, record.store_ms
         yield record
     for base, data in files.items():
         assert not any(data[max(end - base, 0) :]), f"something lies behind the end {end}"
@@ -194,6 +196,13 @@ def _check_queue(
         parts.append(part.body)
         at = part.next_offset
     assert b"".join(parts) == b"".join(r.data for r in shown), f"{queue} reads as something else"
+    if shown:
+        middle = shown[len(shown) // 2]
+        assert store.record_at(middle.log_offset) == middle.data
+        early = next(r.queue_offset for r in shown if r.store_ms >= middle.store_ms)
+        late = [r.queue_offset for r in shown if r.store_ms <= middle.store_ms][-1]
+        assert store.offset_at(topic, queue_id, middle.store_ms, Boundary.LOWER) == early
+        assert store.offset_at(topic, queue_id, middle.store_ms, Boundary.UPPER) == late
 
 
 def _check_keys(store: Store, in_log: list[Record], random: Random) -> None:

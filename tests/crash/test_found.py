@@ -182,3 +182,44 @@ def test_a_queue_made_anew_and_not_used_yet_is_sound() -> None:
     store.checkpoint()
     disk.mapped(f"consumequeue/U/0/{0:020d}", SMALL.queue_file_bytes).zero(0, 100)
     assert not check(disk, SMALL).is_sound
+
+
+def test_a_deletion_that_fails_half_way_ends_writing() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for i in range(40):
+        append(store, b"%d" % i)
+    disk.plant("remove", IO_ERROR, after=1)
+    with pytest.raises(StoreReadOnly, match="deleting the queues of T failed"):
+        store.delete_topic("T")
+    store.stop()
+    again = open_store(disk)
+    again.delete_topic("T")
+    assert again.topics() == {}
+
+
+def test_a_segment_that_could_not_be_removed_leaves_no_hole() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for turn in range(2):
+        for i in range(60):
+            append(store, b"%d %d" % (turn, i) + b"x" * 500)
+        store.checkpoint()
+        if turn == 0:
+            disk.plant("remove", IO_ERROR, after=1)
+        disk.used_ratio = 0.88
+        store.clean()
+        disk.used_ratio = None
+        image = disk.crash_image(Random(1), CrashMode.KILL)
+        assert bodies(open_store(image))[-1].startswith(b"%d 59" % turn)
+        assert check(image, SMALL).is_sound
+
+
+def test_a_stop_that_fails_lets_go_of_the_store() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    append(store, b"1")
+    disk.plant("remove", IO_ERROR)  # of the mark of a store in use
+    store.stop()
+    assert store.read_only_reason is not None
+    assert bodies(open_store(disk)) == [b"1"]

@@ -72,6 +72,10 @@ class Keeper:
         self._saved = checkpoint
         self._waiting: _Snapshot | None = None  # for the log to be flushed
         self._is_saving = False
+        # What is to be removed; for the lane only. What could not be is tried again with the next,
+        # and before it: a start refuses a log with holes.
+        self._doomed_segments: list[str] = []
+        self._doomed: list[str] = []
 
     @property
     def claimed(self) -> int:
@@ -181,14 +185,19 @@ class Keeper:
         self._saved = snapshot.checkpoint
 
     def _remove(self, segments: Sequence[str], others: Sequence[str]) -> None:
-        for path in segments:
-            self._disk.remove(path)
+        self._doomed_segments += segments
+        self._doomed += others
+        self._remove_first(self._doomed_segments)
         # A segment that comes back must find its queues and its index still there.
         self._disk.sync_directory(DIRECTORY)
-        for path in others:
-            self._disk.remove(path)
+        self._remove_first(self._doomed)
+
+    def _remove_first(self, paths: list[str]) -> None:
+        while paths:
+            self._disk.remove(paths[0])
+            del paths[0]
 
 
 def _log_failure(future: Future[None]) -> None:
     if error := future.exception():
-        logger.warning("old files not removed, will be at the next start reason=%s", error)
+        logger.warning("old files not removed, will be with the next ones reason=%s", error)

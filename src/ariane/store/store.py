@@ -155,13 +155,10 @@ class Store:
         for lane in self._lanes.values():
             lane.close()
         if self._is_started and self.read_only_reason is None:
-            self._segments.discard_next()
-            self._queues.remove_unused()
-            self.flush()
-            self.checkpoint()
-        if self._is_started and self.read_only_reason is None:
-            self._disk.remove(ABORT_PATH)
-            self._disk.sync_directory("")
+            try:
+                self._end_cleanly()
+            except (OSError, StoreError) as error:
+                self._fail(f"the store could not be stopped cleanly: {error}")
         self._is_started = False
         self._segments.close()
         self._queues.close()
@@ -377,6 +374,15 @@ class Store:
     @property
     def _flushable(self) -> int:
         return self.log.end if self._staging is None else self._staging.committed
+
+    def _end_cleanly(self) -> None:
+        self._segments.discard_next()
+        self._queues.remove_unused()
+        self.flush()
+        self.checkpoint()
+        if self.read_only_reason is None:
+            self._disk.remove(ABORT_PATH)
+            self._disk.sync_directory("")
 
     def _recover(self) -> Checkpoint:
         _refuse_other_layouts(self._disk)
