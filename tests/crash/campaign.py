@@ -38,11 +38,12 @@ TRAIL_LENGTH: Final = 12
 # How likely a crash is after an operation of a first life, of a later one, of one that recovers,
 # and how likely it is that a life goes on once everything was found in order. Together: each image
 # leads to about half another.
-CHANCES: Final = (0.12, 0.03)
+CHANCES: Final = (0.08, 0.03)
 RECOVERY_CHANCE: Final = 0.008
 GO_ON_CHANCE: Final = 0.1
 FAULTS: Final = ("sync", "sync", "sync", "sync_directory", "write", "rename", "create", "remove")
 AMPLE_BYTES: Final = 1 << 40
+STOP_RATIO: Final = 0.9
 
 
 class Violation(BaseException):
@@ -56,6 +57,9 @@ class Kind:
     flush_mode: str = "ASYNC_FLUSH"
     is_staged: bool = False
     is_stepped: bool = False
+
+    def __str__(self) -> str:
+        return next(name for name, kind in KINDS.items() if kind == self)
 
 
 KINDS: Final = {
@@ -76,24 +80,31 @@ class Campaign:
     seed: int
     image_count_max: int
     image_count: int = 0
+    history_count: int = 0
     generations: Counter[int] = field(default_factory=Counter)
     operations: Counter[str] = field(default_factory=Counter)
     trail: deque[str] = field(default_factory=lambda: deque(maxlen=TRAIL_LENGTH))
 
     def run(self) -> Campaign:
         """Check that many images; AssertionError names the seed and what went before."""
-        history = 0
         try:
             with patch.object(store_module, "ThreadLane", SteppedLane):
-                while self.image_count < self.image_count_max:
-                    history += 1
-                    self._history(Random(f"{self.seed} {history}"))
+                while not self.is_done:
+                    self.history_count += 1
+                    self._history(Random(f"{self.seed} {self.history_count}"))
         except Violation as violation:
             raise AssertionError(
-                f"{violation}; seed {self.seed}, {self.kind}, history {history}, image"
+                f"{violation}; seed {self.seed}, {self.kind}, history {self.history_count}, image"
                 f" {self.image_count}; after: {', '.join(self.trail)}"
             ) from violation.__cause__
         return self
+
+    def __str__(self) -> str:
+        lives = " ".join(f"{self.generations[depth]}" for depth in sorted(self.generations))
+        return (
+            f"{self.image_count} crash images, seed {self.seed}, {self.kind}: {lives} by"
+            f" generation, {self.history_count} histories, {sum(self.operations.values())} disk operations"
+        )
 
     @property
     def is_done(self) -> bool:
@@ -119,7 +130,7 @@ def _config(kind: Kind, random: Random) -> StoreConfig:
         flush_mode=kind.flush_mode,
         staging_enabled=kind.is_staged,
         checkpoint_interval_ms=random.choice([300, 1000, 3000]),
-        disk_stop_ratio=1.0,
+        disk_stop_ratio=STOP_RATIO,
         delete_batch_max=random.randint(1, 5),
     )
 
@@ -435,18 +446,30 @@ class Life:
         self._disk.plant(kind, error, after=self._random.randrange(5))
 
     def _fill_disk(self) -> None:
-        used = AMPLE_BYTES - self._disk.free_bytes()
-        self._disk.capacity_bytes = used + self._random.randrange(8) * 4096
+        """Let the disk fill up, to its last page or past the share it may be used to; and empty."""
+        if self._random.random() < 0.5:
+            used = AMPLE_BYTES - self._disk.free_bytes()
+            self._disk.capacity_bytes = used + self._random.randrange(8) * 4096
+        else:
+            self._disk.used_ratio = STOP_RATIO + 0.01
+            self._pass_a_second()
         for _ in range(self._random.randint(1, 8)):
             self._append()
             if self._random.random() < 0.2:
                 self._commit_offsets()
-        self._disk.capacity_bytes = AMPLE_BYTES
+        self._disk.capacity_bytes, self._disk.used_ratio = AMPLE_BYTES, None
+        self._pass_a_second()
+
+    def _pass_a_second(self) -> None:
+        """Long enough for the store to look at the disk."""
+        for _ in range(2):
+            self._clock.advance(1.1)
+            self._open_store.tick()
 
     def _is_refusing(self) -> bool:
-        store = self._open_store
-        is_full = self._disk.free_bytes() < 64 * 4096
-        return store.read_only_reason is not None or is_full
+        """Whether the store has a reason to take no message."""
+        is_full = self._disk.free_bytes() < 64 * 4096 or self._disk.used_ratio is not None
+        return self._open_store.read_only_reason is not None or is_full
 
 
 ACTIONS: Final = {

@@ -223,3 +223,21 @@ def test_a_stop_that_fails_lets_go_of_the_store() -> None:
     store.stop()
     assert store.read_only_reason is not None
     assert bodies(open_store(disk)) == [b"1"]
+
+
+def test_the_numbers_of_a_queue_outlive_its_messages_and_the_power() -> None:
+    """Its first file may go only when an entry of the next one is on the platter."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for i in range(30):  # a queue file full
+        append(store, b"%d" % i + b"x" * 500)
+    append(store, b"x" * 4000, "U")
+    append(store, b"x" * 4000, "U")
+    store.checkpoint()
+    append(store, b"not flushed")
+    disk.used_ratio = 0.88
+    store.clean()
+    for seed in range(30):
+        again = open_store(disk.crash_image(Random(seed), CrashMode.MIXED))
+        assert again.max_offset("T", 0) in (30, 31)
+        assert again.min_offset("T", 0) == 30

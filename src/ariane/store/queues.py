@@ -174,7 +174,10 @@ class Queues:
         queue.min_offset = low
 
     def trim(self) -> list[str]:
-        """Follow the log's new start; the files no longer needed, for the caller to remove."""
+        """Follow the log's new start; the files no longer needed, for the caller to remove.
+
+        The last entry that is on the platter stays: it carries the numbering through a power cut.
+        """
         removable = []
         for queue, files in self._files.items():
             if not queue.file_count:
@@ -183,7 +186,7 @@ class Queues:
             while (
                 queue.file_count > 1
                 and queue.first_position + self._file_bytes <= queue.min_offset * ENTRY_BYTES
-                and queue.first_position + self._file_bytes < queue.end * ENTRY_BYTES
+                and queue.first_position + self._file_bytes < files.synced_end * ENTRY_BYTES
             ):
                 queue.drop_first()
                 file = files.files.pop(0)
