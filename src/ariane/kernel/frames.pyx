@@ -167,6 +167,8 @@ cdef bint number_of(Field* field, int64_t low, int64_t high, int64_t* value) noe
     cdef Py_ssize_t i
     if field.is_escaped or size - is_negative < 1 or size - is_negative > 18:
         return False
+    if at[is_negative] == c'0' and size > 1:  # 007 and -0 are for the full decoder to judge
+        return False
     for i in range(is_negative, size):
         if not c'0' <= at[i] <= c'9':
             return False
