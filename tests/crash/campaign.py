@@ -9,8 +9,10 @@ while it recovers, or after it has gone on for a while. Everything follows from 
 from __future__ import annotations
 
 import errno
+import logging
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -79,6 +81,7 @@ class Campaign:
     kind: Kind
     seed: int
     image_count_max: int
+    weights: dict[str, float] = field(default_factory=lambda: dict(ACTIONS))
     image_count: int = 0
     history_count: int = 0
     generations: Counter[int] = field(default_factory=Counter)
@@ -87,11 +90,14 @@ class Campaign:
 
     def run(self) -> Campaign:
         """Check that many images; AssertionError names the seed and what went before."""
+        with patch.object(store_module, "ThreadLane", SteppedLane), _quiet("ariane"):
+            return self._run()
+
+    def _run(self) -> Campaign:
         try:
-            with patch.object(store_module, "ThreadLane", SteppedLane):
-                while not self.is_done:
-                    self.history_count += 1
-                    self._history(Random(f"{self.seed} {self.history_count}"))
+            while not self.is_done:
+                self.history_count += 1
+                self._history(Random(f"{self.seed} {self.history_count}"))
         except Violation as violation:
             raise AssertionError(
                 f"{violation}; seed {self.seed}, {self.kind}, history {self.history_count}, image"
@@ -103,7 +109,8 @@ class Campaign:
         lives = " ".join(f"{self.generations[depth]}" for depth in sorted(self.generations))
         return (
             f"{self.image_count} crash images, seed {self.seed}, {self.kind}: {lives} by"
-            f" generation, {self.history_count} histories, {sum(self.operations.values())} disk operations"
+            f" generation, {self.history_count} histories,"
+            f" {sum(self.operations.values())} disk operations"
         )
 
     @property
@@ -118,6 +125,18 @@ class Campaign:
         life.begin()
         for _ in range(random.randint(20, 80)):
             life.act()
+
+
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Thousands of recoveries have much to tell."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _config(kind: Kind, random: Random) -> StoreConfig:
@@ -275,7 +294,7 @@ class Life:
         """Do one thing, with crashes on the way."""
         if self._campaign.is_done:
             return
-        names, weights = zip(*ACTIONS.items(), strict=True)
+        names, weights = zip(*self._campaign.weights.items(), strict=True)
         name = self._random.choices(names, weights)[0]
         self._chance = CHANCES[0] if self._depth == 0 else CHANCES[1]
         self._campaign.trail.append(name)
@@ -292,7 +311,7 @@ class Life:
         self._place([self._message()], self._append_one)
 
     def _append_some(self) -> None:
-        for _ in range(self._random.randint(2, 12)):
+        for _ in range(self._random.choice([2, 5, 12, 30])):
             self._append()
 
     def _append_batch(self) -> None:
@@ -362,9 +381,9 @@ class Life:
         random = self._random
         number = random.randrange(1 << 48)
         while queue is None or queue[0] == self._promises.deleting:
-            queue = random.choice(TOPICS), random.choice([0, 0, 1, 5])
+            queue = random.choices(TOPICS, (6, 2, 1, 1))[0], random.choices((0, 1, 5), (8, 1, 1))[0]
         room = min(body_max, self._promises.config.segment_bytes - 1100)
-        size = min(random.choice([0, 5, 30, 90, 90, 300, 700, 1400, 3000]), max(room, 0))
+        size = min(random.choice([0, 5, 30, 30, 90, 90, 90, 300, 700, 3000]), max(room, 0))
         return Message(
             topic=queue[0],
             queue_id=queue[1],

@@ -1,0 +1,27 @@
+"""The campaign is worth something only if it finds what is known to be there."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.crash.campaign import ACTIONS, KINDS, Campaign
+
+from .bugs import BUGS
+
+IMAGES_MAX = 1500
+SEED = 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_found(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bug = BUGS[name]
+    bug.plant(monkeypatch)
+    campaign = Campaign(KINDS[bug.kind], SEED, IMAGES_MAX, weights=ACTIONS | bug.weights)
+    with pytest.raises(AssertionError) as found:
+        campaign.run()
+    with capsys.disabled():
+        told = str(found.value).partition("; seed")[0]
+        print(f"\n{name}: image {campaign.image_count}, {told[:90]}", end="")
