@@ -91,7 +91,7 @@ class HotLane:
         return LaneReader(
             self._lane,
             host_bytes_of(connection.peer),
-            connection.send_bytes,
+            connection.write,
             partial(unflushed.park, connection),
         )
 
@@ -144,7 +144,8 @@ class HotLane:
 
     def _begin(self) -> int:
         """The time for what was just read, or CLOSED when the handlers must decide."""
-        if self._store.refusal is None and self._is_calm():
+        store = self._store
+        if store.read_only_reason is None and store.disk_full_reason is None and self._is_calm():
             return self._wall_ms()
         return CLOSED
 

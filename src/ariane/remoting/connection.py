@@ -116,6 +116,13 @@ class Connection(asyncio.BufferedProtocol):
             self._flush_is_due = True
             asyncio.get_running_loop().call_soon(self._flush)
 
+    def write(self, frames: bytes) -> None:
+        """Write whole frames at once, ahead of those being gathered; for decoders that answer."""
+        if self._transport is not None and not self.is_closed:
+            self._transport.write(frames)
+            if self._peer_is_slow:
+                self._drop_if_deaf(self._transport)
+
     async def request(self, command: Command, timeout_s: float) -> Command:
         """The peer's answer; raises RequestTimeout or ConnectionLost."""
         return await self.start_request(command, timeout_s)
@@ -185,6 +192,7 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = _address(transport.get_extra_info("peername"))
         self.local = _address(transport.get_extra_info("sockname"))
         self._decoder = self._decoder_of(self)
+        self.get_buffer = self._decoder.get_buffer  # type: ignore[assignment,method-assign]
         pause = self._limits.unread_bytes_pause
         transport.set_write_buffer_limits(high=pause, low=pause // 4)
         if self._on_made is not None:
@@ -232,7 +240,8 @@ class Connection(asyncio.BufferedProtocol):
             self._close_logged(str(error))
         finally:
             self._gathering = False
-            self._flush()
+            if self._out:
+                self._flush()
 
     def pause_writing(self) -> None:
         """The peer reads too slowly: read no more requests from it until it has caught up."""
@@ -282,7 +291,11 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.write(data)
         if not self._peer_is_slow:
             self._was_active = True
-        elif self._transport.get_write_buffer_size() > self._limits.unread_bytes_max:
+        else:
+            self._drop_if_deaf(self._transport)
+
+    def _drop_if_deaf(self, transport: asyncio.Transport) -> None:
+        if transport.get_write_buffer_size() > self._limits.unread_bytes_max:
             logger.info(
                 "connection dropped peer=%s:%d reason=it does not read its answers", *self.peer
             )

@@ -12,10 +12,14 @@ from typing import Final
 from ariane.clock import Timers
 from ariane.protocol.command import SCRATCH_BYTES, ByteBudget
 from ariane.remoting.connection import Connection, ConnectionLimits, DecoderOf, Handler
+from ariane.remoting.transport import SocketTransport
 
 logger = logging.getLogger("ariane.remoting")
 
 CHECK_S: Final = 5.0  # how often idle connections are looked for
+BACKLOG: Final = 1024
+ACCEPTED_AT_ONCE: Final = 64
+ACCEPT_RETRY_S: Final = 1.0
 CONNECTIONS_MAX: Final = 10_000
 UNFINISHED_BYTES_MAX: Final = 256 << 20  # of incomplete frames, all connections together
 
@@ -50,25 +54,47 @@ class Server:
         self._is_full = False
         self._scratch = bytearray(SCRATCH_BYTES)
         self._budget = ByteBudget(unfinished_bytes_max)
-        self._listener: asyncio.Server | None = None
+        self._listener: socket.socket | None = None
         self._check_timer = timers.every(CHECK_S, self._check)
 
     async def listen(self, where: socket.socket | tuple[str, int]) -> None:
         """Bind and accept; port 0 picks a free one."""
-        loop = asyncio.get_running_loop()
-        if isinstance(where, tuple):
-            host, port = where
-            self._listener = await loop.create_server(self._connection, host, port, backlog=1024)
-        else:
-            self._listener = await loop.create_server(self._connection, sock=where, backlog=1024)
-        name = self._listener.sockets[0].getsockname()
+        self._listener = bind(*where) if isinstance(where, tuple) else where
+        self._listener.setblocking(False)
+        self._listener.listen(BACKLOG)
+        name = self._listener.getsockname()
         self.host, self.port = str(name[0]), int(name[1])
+        self._accept_more()
+
+    def _accept_more(self) -> None:
+        if self._listener is not None:
+            asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        """Take the connections that wait, a few at a time so that others are served between."""
+        loop = asyncio.get_running_loop()
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                connected, _ = listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:  # out of descriptors, mostly: those in use will be given back
+                logger.warning("cannot accept connections reason=%s", error)
+                loop.remove_reader(listener)
+                self._timers.after(ACCEPT_RETRY_S, self._accept_more)
+                return
+            try:
+                SocketTransport(loop, connected, self._connection())
+            except OSError:
+                connected.close()  # gone before it was here
 
     async def close(self, *, grace_s: float = 2.0) -> None:
         """Accept no more, let each connection write what it has for `grace_s`, then be gone."""
         self._check_timer.cancel()
         if self._listener is not None:
-            self._listener.close()
+            listener, self._listener = self._listener, None
+            asyncio.get_running_loop().remove_reader(listener)
+            listener.close()
         closing = list(self.connections)
         for connection in closing:
             connection.close("the server is stopping")
@@ -79,8 +105,6 @@ class Server:
                 connection.drop("the server has stopped")
             if late:
                 await asyncio.wait(late)
-        if self._listener is not None:
-            await self._listener.wait_closed()
 
     def _connection(self) -> Connection:
         return Connection(

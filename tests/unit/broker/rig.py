@@ -53,6 +53,9 @@ class Peer:
         if not self.is_closed:
             self.sent += CommandDecoder(header_bytes_max=8 << 20).feed(data)
 
+    def write(self, frames: bytes) -> None:
+        self.send_bytes(frames)
+
     def close(self, reason: str = "") -> None:
         self.is_closed = True
         for callback in self.on_close:

@@ -1,0 +1,165 @@
+"""A connected socket on the event loop, with as little as possible between the two.
+
+It does what asyncio's own transport does for a `BufferedProtocol`, but a read is one call from the
+loop and a write is one system call when the peer keeps up; with one request per read that is a
+quarter of what a request costs (docs/decisions/0009). Servers use it; whatever asyncio wraps by
+itself (a client's connection, TLS) keeps asyncio's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import suppress
+from typing import Any, Final
+
+READ_AGAIN: Final = (BlockingIOError, InterruptedError)
+
+
+class SocketTransport(asyncio.Transport):
+    """Reads into the protocol's buffer, writes at once or when the socket has room again."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        connected: socket.socket,
+        protocol: asyncio.BufferedProtocol,
+    ) -> None:
+        super().__init__()
+        self._facts: dict[str, Any] = {"socket": connected, "sockname": connected.getsockname()}
+        with suppress(OSError):  # a peer that is gone already has no name
+            self._facts["peername"] = connected.getpeername()
+        connected.setblocking(False)
+        with suppress(OSError):
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._loop = loop
+        self._socket = connected
+        self._protocol = protocol
+        self._descriptor = connected.fileno()
+        self._unsent = bytearray()
+        self._high, self._low = 64 << 10, 16 << 10
+        self._is_closing = False
+        self._is_reading = False
+        self._is_paused = False  # the protocol has been asked to write no more
+        protocol.connection_made(self)
+        self._get_buffer = protocol.get_buffer
+        self._buffer_updated = protocol.buffer_updated
+        self._receive_into = connected.recv_into
+        self.resume_reading()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """`socket`, `sockname` and, if the peer was there, `peername`."""
+        return self._facts.get(name, default)
+
+    def is_closing(self) -> bool:
+        """Whether no more is read."""
+        return self._is_closing
+
+    def is_reading(self) -> bool:
+        """Whether what arrives is read."""
+        return self._is_reading
+
+    def pause_reading(self) -> None:
+        """Leave what arrives in the socket."""
+        if self._is_reading:
+            self._is_reading = False
+            self._loop.remove_reader(self._descriptor)
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        if not self._is_reading and not self._is_closing:
+            self._is_reading = True
+            self._loop.add_reader(self._descriptor, self._readable)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Above `high` unsent bytes the protocol is asked to pause, below `low` to go on."""
+        self._high = 64 << 10 if high is None else high
+        self._low = self._high // 4 if low is None else low
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes the socket has not taken yet."""
+        return len(self._unsent)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send now what the socket takes, and the rest when it can."""
+        if self._is_closing:
+            return
+        if not self._unsent:
+            try:
+                sent = self._socket.send(data)
+            except READ_AGAIN:
+                sent = 0
+            except OSError as error:
+                self._fail(error)
+                return
+            if sent == len(data):
+                return
+            data = memoryview(data)[sent:]
+            self._loop.add_writer(self._descriptor, self._writable)
+        self._unsent += data
+        if len(self._unsent) > self._high and not self._is_paused:
+            self._is_paused = True
+            self._protocol.pause_writing()
+
+    def close(self) -> None:
+        """Read no more, send what is left, then be gone."""
+        if self._is_closing:
+            return
+        self.pause_reading()
+        self._is_closing = True
+        if not self._unsent:
+            self._loop.call_soon(self._lose, None)
+
+    def abort(self) -> None:
+        """Be gone at once, with whatever is unsent."""
+        self._fail(None)
+
+    def _readable(self) -> None:
+        try:
+            count = self._receive_into(self._get_buffer(-1))
+        except READ_AGAIN:
+            return
+        except OSError as error:
+            self._fail(error)
+            return
+        if count:
+            self._buffer_updated(count)
+        else:
+            self.close()
+
+    def _writable(self) -> None:
+        try:
+            sent = self._socket.send(self._unsent)
+        except READ_AGAIN:
+            return
+        except OSError as error:
+            self._fail(error)
+            return
+        del self._unsent[:sent]
+        if not self._unsent:
+            self._loop.remove_writer(self._descriptor)
+            if self._is_closing:
+                self._lose(None)
+                return
+        if self._is_paused and len(self._unsent) <= self._low:
+            self._is_paused = False
+            self._protocol.resume_writing()
+
+    def _fail(self, error: OSError | None) -> None:
+        """The socket is of no more use; the protocol hears of it from the loop."""
+        if self._socket.fileno() < 0:
+            return
+        self.pause_reading()
+        if self._unsent:
+            self._loop.remove_writer(self._descriptor)
+            self._unsent.clear()
+        elif self._is_closing:
+            return  # being gone is already on its way
+        self._is_closing = True
+        self._loop.call_soon(self._lose, error)
+
+    def _lose(self, error: OSError | None) -> None:
+        if self._socket.fileno() < 0:
+            return
+        self._socket.close()
+        self._protocol.connection_lost(error)
