@@ -76,6 +76,18 @@ class IndexFile:
             entries = (end - self._entry_position(0)) // ENTRY_BYTES
             index.reserved_end = min(entries, index.entry_count)
 
+    def range_ahead(self, count: int) -> tuple[int, int]:
+        """The bytes to reserve so that `count` more entries have room; none if they do."""
+        index = self.index
+        first = self._entry_position(index.reserved_end)
+        wanted = self._entry_position(min(index.next + count, index.entry_count))
+        return first, max(first, wanted)
+
+    def reserved_to(self, position: int) -> None:
+        """Note that every entry in front of a position has its blocks."""
+        entries = (position - self._entry_position(0)) // ENTRY_BYTES
+        self.index.reserved_end = max(self.index.reserved_end, entries)
+
     def release(self) -> None:
         """Let go of the map."""
         self.index.release()

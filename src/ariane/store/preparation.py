@@ -15,6 +15,7 @@ from ariane.clock import Clock
 from ariane.disk import MappedFile
 from ariane.kernel.log import Log
 from ariane.store.background import Lane
+from ariane.store.indexes import IndexFile
 from ariane.store.segments import Segments
 
 logger: Final = logging.getLogger("ariane.store")
@@ -22,6 +23,8 @@ logger: Final = logging.getLogger("ariane.store")
 BUSY_AHEAD_BYTES: Final = 64 << 20
 IDLE_AHEAD_BYTES: Final = 4 << 20
 STEP_BYTES: Final = 4 << 20  # asked for at once
+INDEX_AHEAD_ENTRIES: Final = 400_000  # some 100 ms of the most that is sent
+INDEX_STEP_BYTES: Final = 1 << 20
 CALL_BYTES: Final = 512 << 10  # no call keeps the address space from mapping files for longer
 RETRY_S: Final = 1.0
 
@@ -36,8 +39,10 @@ class Preparation:
         self._lane = lane
         self._populated = log.end
         self._last_end = log.end
+        self._indexed = (0, 0)  # file and entry at the last look
         self._is_creating = False
         self._is_populating = False
+        self._is_indexing = False
         self._retry_at_s = 0.0
 
     def look(self, *, is_mapped: bool = True) -> None:
@@ -49,6 +54,27 @@ class Preparation:
         ahead = BUSY_AHEAD_BYTES if self._log.end > self._last_end else IDLE_AHEAD_BYTES
         self._last_end = self._log.end
         self._populate(self._log.end + ahead)
+
+    def look_at_index(self, newest: IndexFile) -> None:
+        """Have blocks and pages ready for the keys to come, while messages do come."""
+        if self._is_indexing or self._indexed == (newest.name, newest.index.next):
+            return
+        self._indexed = (newest.name, newest.index.next)
+        first, end = newest.range_ahead(INDEX_AHEAD_ENTRIES)
+        if end - first < INDEX_STEP_BYTES:
+            return
+        self._is_indexing = True
+        self._lane.run(
+            lambda: _reserve_and_populate(newest.file, first, end),
+            lambda future: self._did_index(future, newest, end),
+        )
+
+    def _did_index(self, future: Future[None], newest: IndexFile, end: int) -> None:
+        self._is_indexing = False
+        if error := future.exception():
+            logger.warning("index not made ready ahead reason=%s", error)
+        else:
+            newest.reserved_to(end)
 
     def next_segment(self) -> MappedFile | None:
         """The segment made ahead; waits for one that is being made; None if there is none."""
@@ -94,6 +120,11 @@ class Preparation:
     def _did_populate(self, end: int) -> None:
         self._is_populating = False
         self._populated = end
+
+
+def _reserve_and_populate(file: MappedFile, first: int, end: int) -> None:
+    file.reserve(first, end)
+    _populate([(file, first, end)])
 
 
 def _populate(ranges: list[tuple[MappedFile, int, int]]) -> None:

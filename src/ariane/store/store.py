@@ -268,6 +268,8 @@ class Store:
         """Have the next segment and the next pages ready."""
         if self.read_only_reason is None:
             self._preparation.look(is_mapped=self._staging is None)
+            if self.config.index_enabled and self._indexes.files:
+                self._preparation.look_at_index(self._indexes.files[-1])
 
     def clean(self, *, is_asked: bool = False) -> int:
         """Remove old segments that may go, at any hour when asked to; how many went."""
