@@ -60,7 +60,7 @@ class Unflushed:
         flushed = self._store.flushed
         while self._waiting and self._waiting[0].after <= flushed:
             waiting = self._waiting.popleft()
-            waiting.connection.send_bytes(waiting.frames)
+            waiting.connection.write(waiting.frames)
         reason = self._store.read_only_reason
         while self._waiting and reason is not None:  # no flush will come: none of it is a success
             self._tell(self._waiting.popleft(), ResponseCode.SERVICE_NOT_AVAILABLE, reason)
