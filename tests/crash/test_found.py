@@ -241,3 +241,26 @@ def test_the_numbers_of_a_queue_outlive_its_messages_and_the_power() -> None:
         again = open_store(disk.crash_image(Random(seed), CrashMode.MIXED))
         assert again.max_offset("T", 0) in (30, 31)
         assert again.min_offset("T", 0) == 30
+
+
+def test_a_first_start_cut_short_leaves_a_segment_safe_to_write_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There is no mark of a store in use yet that would tell of it."""
+    disk = SimulatedDisk()
+    images: list[SimulatedDisk] = []
+
+    def look(kind: str, path: str) -> None:
+        if path == f"commitlog/{0:020d}" or (kind, path) == ("sync_directory", "commitlog"):
+            images.append(disk.crash_image(Random(1), CrashMode.KILL))
+
+    disk.on_operation = look
+    open_store(disk)
+    assert len(images) == 6
+    for killed in images:
+        store, lanes = stepped(monkeypatch, killed)
+        append(store, b"1")
+        store.flush()
+        lanes.finish("flush")
+        assert killed.unreserved_writes() == []
+        assert bodies(open_store(killed.crash_image(Random(1), CrashMode.DROP))) == [b"1"]

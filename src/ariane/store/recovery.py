@@ -245,8 +245,7 @@ class Recovery:
             segments.drop_last()
             removed = True
         log.end = log.visible = end
-        if removed or self.was_killed:
-            segments.sync_names()
+        segments.sync_names()  # of a first start that was cut short, too
         file = segments.files[-1]
         start = end - (log.end_position - log.file_bytes)
         if start < file.size and (
@@ -255,6 +254,8 @@ class Recovery:
             file.zero(start, file.size)
             file.reserve(start, file.size)
             file.sync(start, file.size)
+        elif start < file.size:
+            file.reserve(start, file.size)
         if self.was_killed:
             for part, begin, stop in segments.ranges(first, end):
                 if self.sync_failed:
