@@ -54,15 +54,19 @@ class RealMappedFile:
 
     Each call opens the file anew: maps outnumber the descriptors a process may have, and a file
     that one thread syncs may be let go by another. The map keeps the inode, so an error that
-    write-back met is still reported to the descriptor opened after it.
+    write-back met is still reported to the descriptor opened after it. Only a log segment keeps
+    the descriptor it is synced by, until it has been synced to its end: each call that leaves the
+    interpreter hands the lock over and back, and a segment is synced a thousand times a second.
     """
 
-    __slots__ = ("_address", "_full_path", "buffer", "path", "size")
+    __slots__ = ("_address", "_descriptor", "_full_path", "_is_scattered", "buffer", "path", "size")
 
     def __init__(self, path: str, full_path: str, descriptor: int, size: int, flags: int) -> None:
         self.path = path
         self.size = size
         self._full_path = full_path
+        self._descriptor = -1
+        self._is_scattered = False
         self._address, self.buffer = _map(descriptor, size, flags)
 
     def reserve(self, first: int, end: int) -> None:
@@ -80,6 +84,7 @@ class RealMappedFile:
 
     def expect_scattered(self) -> None:
         """Bring in one page per fault, without those around it."""
+        self._is_scattered = True
         _libc.madvise(self._address, self.size, mmap.MADV_RANDOM)
 
     def write(self, position: int, data: memoryview) -> None:
@@ -91,8 +96,17 @@ class RealMappedFile:
 
     def sync(self, first: int, end: int) -> None:
         """Return once the range (in fact the whole file) is on the platter, or raise OSError."""
-        with self._open() as descriptor:
+        descriptor = self._descriptor
+        if descriptor < 0:
+            descriptor = os.open(self._full_path, os.O_RDWR | os.O_CLOEXEC)
+        try:
             os.fdatasync(descriptor)
+        finally:
+            if end < self.size and not self._is_scattered:
+                self._descriptor = descriptor
+            else:
+                self._descriptor = -1
+                os.close(descriptor)
 
     def zero(self, first: int, end: int) -> None:
         """Make the range read as zeros, giving its blocks back where the file system can."""
@@ -108,6 +122,9 @@ class RealMappedFile:
     def close(self) -> None:
         """Let go of the file; the memory goes when the last reader does."""
         self.buffer = memoryview(b"")
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
     @contextmanager
     def _open(self) -> Iterator[int]:
