@@ -89,6 +89,7 @@ class Store:
         self._host_bytes = host_bytes_of(store_host)
         self._is_sync = config.is_sync_flush
         self._is_started = False
+        self._flush_is_posted = False
         self._due_s: dict[str, float] = {}
         self.log = Log(
             config.segment_bytes,
@@ -248,7 +249,7 @@ class Store:
     def advance(self) -> None:
         """Records have been placed, here or by the kernel's lane: let the watermarks follow."""
         if self._is_sync:
-            self._flusher.flush(self.log.end)
+            self._flush_soon()
         elif self.shows_at_once:
             self.log.visible = self.log.end
 
@@ -515,9 +516,21 @@ class Store:
     def _flushed(self) -> None:
         if self._is_sync:
             self.log.visible = self._flusher.flushed
-            self._flusher.flush(self.log.end)  # whoever came while this one was under way
+            self._flush_soon()  # for whoever came while this one was under way
         self._keeper.flushed()
         self._notify()
+
+    def _flush_soon(self) -> None:
+        """Begin a sync once the loop has handed over all that has arrived: they share it."""
+        if self._post is None:
+            self._flusher.flush(self.log.end)
+        elif not self._flush_is_posted:
+            self._flush_is_posted = True
+            self._post(self._flush_now)
+
+    def _flush_now(self) -> None:
+        self._flush_is_posted = False
+        self._flusher.flush(self.log.end)
 
     def _fail(self, reason: str) -> None:
         """Never write again: what is on the platter is no longer known."""
