@@ -264,3 +264,6 @@ def test_a_first_start_cut_short_leaves_a_segment_safe_to_write_to(
         lanes.finish("flush")
         assert killed.unreserved_writes() == []
         assert bodies(open_store(killed.crash_image(Random(1), CrashMode.DROP))) == [b"1"]
+        append(store, b"x" * 4000)
+        append(store, b"x" * 4000)  # in another segment
+        assert len(bodies(open_store(killed.crash_image(Random(1), CrashMode.DROP)))) >= 1

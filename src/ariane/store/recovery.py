@@ -248,14 +248,11 @@ class Recovery:
         segments.sync_names()  # of a first start that was cut short, too
         file = segments.files[-1]
         start = end - (log.end_position - log.file_bytes)
-        if start < file.size and (
-            self.was_killed or removed or any(file.buffer[start : start + 8])
-        ):
-            file.zero(start, file.size)
+        if start < file.size:
+            if self.was_killed or removed or any(file.buffer[start : start + 8]):
+                file.zero(start, file.size)
             file.reserve(start, file.size)
             file.sync(start, file.size)
-        elif start < file.size:
-            file.reserve(start, file.size)
         if self.was_killed:
             for part, begin, stop in segments.ranges(first, end):
                 if self.sync_failed:
