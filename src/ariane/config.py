@@ -10,14 +10,18 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
-from msgspec import field
+from msgspec import Meta, field
 
 from ariane.errors import ConfigError
 
 MIB: Final = 1 << 20
+Positive = Annotated[int, Meta(ge=1)]
+SegmentBytes = Annotated[int, Meta(ge=1024)]  # room for a record and its end mark
+Natural = Annotated[int, Meta(ge=0)]
+Port = Annotated[int, Meta(ge=0, le=65_535)]  # 0 picks a free one
 FLUSH_MODES: Final = ("ASYNC_FLUSH", "SYNC_FLUSH")
 ROLES: Final = ("ASYNC_MASTER", "SYNC_MASTER")  # without replicas there is no difference
 
@@ -26,39 +30,45 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Where and how messages rest on disk."""
 
     root: str = field(name="storePathRootDir", default="store")
-    segment_bytes: int = field(name="mappedFileSizeCommitLog", default=1 << 30)
-    queue_file_bytes: int = field(name="mappedFileSizeConsumeQueue", default=300_000 * 20)
-    index_slot_count: int = field(name="maxHashSlotNum", default=5_000_000)
-    index_entry_count: int = field(name="maxIndexNum", default=20_000_000)
+    segment_bytes: SegmentBytes = field(name="mappedFileSizeCommitLog", default=1 << 30)
+    queue_file_bytes: Positive = field(name="mappedFileSizeConsumeQueue", default=300_000 * 20)
+    index_slot_count: Positive = field(name="maxHashSlotNum", default=5_000_000)
+    index_entry_count: Positive = field(name="maxIndexNum", default=20_000_000)
     flush_mode: str = field(name="flushDiskType", default="ASYNC_FLUSH")
-    flush_interval_ms: int = field(
+    flush_interval_ms: Positive = field(
         name="flushIntervalCommitLog", default=500
     )  # loss window if power fails
-    sync_flush_timeout_ms: int = field(name="syncFlushTimeout", default=5_000)
-    checkpoint_interval_ms: int = field(name="flushConsumeQueueThoroughInterval", default=10_000)
+    sync_flush_timeout_ms: Positive = field(name="syncFlushTimeout", default=5_000)
+    checkpoint_interval_ms: Positive = field(
+        name="flushConsumeQueueThoroughInterval", default=10_000
+    )
     staging_enabled: bool = field(name="transientStorePoolEnable", default=False)
-    staging_commit_interval_ms: int = field(name="commitIntervalCommitLog", default=200)
-    message_bytes_max: int = field(name="maxMessageSize", default=4 * MIB)
-    retention_hours: int = field(name="fileReservedTime", default=72)
+    staging_commit_interval_ms: Positive = field(name="commitIntervalCommitLog", default=200)
+    message_bytes_max: Positive = field(name="maxMessageSize", default=4 * MIB)
+    retention_hours: Natural = field(name="fileReservedTime", default=72)
     delete_hours: str = field(name="deleteWhen", default="04")  # local hours, ";" between them
-    clean_interval_ms: int = field(name="cleanResourceInterval", default=10_000)
-    delete_batch_max: int = field(name="deleteFileBatchMax", default=10)
-    disk_used_max_percent: int = field(name="diskMaxUsedSpaceRatio", default=75)
+    clean_interval_ms: Positive = field(name="cleanResourceInterval", default=10_000)
+    delete_batch_max: Positive = field(name="deleteFileBatchMax", default=10)
+    disk_used_max_percent: Natural = field(name="diskMaxUsedSpaceRatio", default=75)
     disk_force_ratio: float = field(name="diskSpaceCleanForciblyRatio", default=0.85)
     disk_stop_ratio: float = field(name="diskSpaceWarningLevelRatio", default=0.90)
     force_clean_enabled: bool = field(name="cleanFileForciblyEnable", default=True)
     check_crc_on_recover: bool = field(name="checkCRCOnRecover", default=True)
     index_enabled: bool = field(name="messageIndexEnable", default=True)
-    query_count_max: int = field(name="maxMsgsNumBatch", default=64)
-    transfer_count_memory_max: int = field(name="maxTransferCountOnMessageInMemory", default=32)
-    transfer_bytes_memory_max: int = field(
+    query_count_max: Positive = field(name="maxMsgsNumBatch", default=64)
+    transfer_count_memory_max: Positive = field(
+        name="maxTransferCountOnMessageInMemory", default=32
+    )
+    transfer_bytes_memory_max: Positive = field(
         name="maxTransferBytesOnMessageInMemory", default=256 * 1024
     )
-    transfer_count_disk_max: int = field(name="maxTransferCountOnMessageInDisk", default=8)
-    transfer_bytes_disk_max: int = field(name="maxTransferBytesOnMessageInDisk", default=64 * 1024)
-    memory_ratio_percent: int = field(name="accessMessageInMemoryMaxRatio", default=40)
-    filter_scan_bytes_max: int = field(name="maxFilterMessageSize", default=16_000)
-    page_cache_busy_ms: int = field(name="osPageCacheBusyTimeOutMills", default=1_000)
+    transfer_count_disk_max: Positive = field(name="maxTransferCountOnMessageInDisk", default=8)
+    transfer_bytes_disk_max: Positive = field(
+        name="maxTransferBytesOnMessageInDisk", default=64 * 1024
+    )
+    memory_ratio_percent: Natural = field(name="accessMessageInMemoryMaxRatio", default=40)
+    filter_scan_bytes_max: Positive = field(name="maxFilterMessageSize", default=16_000)
+    page_cache_busy_ms: Positive = field(name="osPageCacheBusyTimeOutMills", default=1_000)
     delay_levels: str = field(
         name="messageDelayLevel",
         default="1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
@@ -83,21 +93,21 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     role: str = field(name="brokerRole", default="ASYNC_MASTER")
     advertised_host: str = field(name="brokerIP1", default="")
     bind_host: str = field(name="bindAddress", default="127.0.0.1")
-    port: int = field(name="listenPort", default=10911)
+    port: Port = field(name="listenPort", default=10911)
     name_servers: str = field(name="namesrvAddr", default="")  # "host:port;host:port"
     permission: int = field(name="brokerPermission", default=6)
     region: str = field(name="regionId", default="DefaultRegion")
     trace_on: bool = field(name="traceOn", default=True)
     auto_create_topics: bool = field(name="autoCreateTopicEnable", default=True)
     auto_create_groups: bool = field(name="autoCreateSubscriptionGroup", default=True)
-    default_queue_count: int = field(name="defaultTopicQueueNums", default=8)
-    register_interval_ms: int = field(name="registerNameServerPeriod", default=30_000)
-    register_timeout_ms: int = field(name="registerBrokerTimeoutMills", default=24_000)
-    offset_persist_interval_ms: int = field(name="flushConsumerOffsetInterval", default=5_000)
+    default_queue_count: Positive = field(name="defaultTopicQueueNums", default=8)
+    register_interval_ms: Positive = field(name="registerNameServerPeriod", default=30_000)
+    register_timeout_ms: Positive = field(name="registerBrokerTimeoutMills", default=24_000)
+    offset_persist_interval_ms: Positive = field(name="flushConsumerOffsetInterval", default=5_000)
     long_polling: bool = field(name="longPollingEnable", default=True)
-    short_polling_ms: int = field(name="shortPollingTimeMills", default=1_000)
-    send_wait_max_ms: int = field(name="waitTimeMillsInSendQueue", default=200)
-    pull_wait_max_ms: int = field(name="waitTimeMillsInPullQueue", default=5_000)
+    short_polling_ms: Positive = field(name="shortPollingTimeMills", default=1_000)
+    send_wait_max_ms: Positive = field(name="waitTimeMillsInSendQueue", default=200)
+    pull_wait_max_ms: Positive = field(name="waitTimeMillsInPullQueue", default=5_000)
     fast_failure: bool = field(name="brokerFastFailureEnable", default=True)
     trace_topic_enabled: bool = field(name="traceTopicEnable", default=False)
     vip_port: bool = field(name="vipChannelEnable", default=True)
@@ -112,7 +122,7 @@ class NameServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Where a name server listens and what it remembers."""
 
     bind_host: str = field(name="bindAddress", default="127.0.0.1")
-    port: int = field(name="listenPort", default=9876)
+    port: Port = field(name="listenPort", default=9876)
     kv_path: str = field(name="kvConfigPath", default="kvConfig.json")
     scan_interval_ms: int = field(name="scanNotActiveBrokerInterval", default=10_000)
     broker_expiry_ms: int = field(name="brokerChannelExpiredTime", default=120_000)
