@@ -417,8 +417,8 @@ cdef class Index:
     def repair(self, int64_t log_end, int64_t begin_ms) -> int:
         """Rebuild slots, chains and header from the entries that can be trusted; returns how many.
 
-        Entries are written in log order and never change. The first that is empty, that steps back or
-        that points outside the log ends what can be trusted, and the record it stops in is dropped
+        Entries are written in log order and never change. The first that is empty or torn, steps back or
+        points outside the log ends what can be trusted, and the record it stops in is dropped
         whole, since some of its keys may be missing. `begin_ms` is the store time of the first
         entry's record. The caller zeroes the file from entry `next` on.
         """
@@ -429,9 +429,8 @@ cdef class Index:
         while entry < limit:
             at = entry_address(self, entry)
             offset = <int64_t> load64(at + 4)
-            if offset < last or offset >= log_end or <int32_t> load32(at) < 0 or <int32_t> load32(at + 12) < 0:
-                break
-            if offset == 0 and load32(at) == 0 and load32(at + 12) == 0 and load32(at + 16) == 0:
+            # A hash of zero is an entry never written, or one whose first sector never reached the disk.
+            if offset < last or offset >= log_end or <int32_t> load32(at) <= 0 or <int32_t> load32(at + 12) < 0:
                 break
             last = offset
             entry += 1

@@ -303,6 +303,16 @@ def test_index_repair_keeps_every_key_before_the_damage(count: int, data: st.Dat
         assert rebuilt.query(b"T", b"k%d" % number, 0, 1 << 62, 8)[-1:] == expected
 
 
+def test_index_repair_ends_at_an_entry_whose_first_sector_was_lost() -> None:
+    buffer = bytearray(kernel.index_file_bytes(SLOTS, ENTRIES))
+    index = kernel.Index(buffer, SLOTS, ENTRIES)
+    for number in range(10):
+        index.put_key(b"T", b"k%d" % number, 100 * number, NOW_MS)
+    torn_at = 40 + SLOTS * 4 + 20 * 6
+    buffer[torn_at : torn_at + 4] = bytes(4)  # its hash; the log offset lies in the next sector
+    assert index.repair(1000, NOW_MS) == 4  # nor the record before it, which may be incomplete
+
+
 def test_queue_end_is_found_behind_torn_entries() -> None:
     bench = Bench(segment_bytes=1 << 16)
     for number in range(100):
