@@ -14,7 +14,7 @@ from ariane.errors import StoreError, StoreReadOnly
 from ariane.store import store as store_module
 from ariane.store.check import check
 from ariane.store.store import Store
-from tests.unit.store.shelf import HOST, SMALL, append, bodies, open_store
+from tests.unit.store.shelf import HOST, SMALL, append, bodies, keys_found, open_store
 
 from .lanes import Lanes, SteppedLane
 
@@ -267,3 +267,18 @@ def test_a_first_start_cut_short_leaves_a_segment_safe_to_write_to(
         append(store, b"x" * 4000)
         append(store, b"x" * 4000)  # in another segment
         assert len(bodies(open_store(killed.crash_image(Random(1), CrashMode.DROP)))) >= 1
+
+
+def test_the_newest_index_file_is_not_taken_for_complete() -> None:
+    """Whoever wrote last left no claim, and everything happened within one millisecond."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for i in range(70):
+        append(store, b"%d" % i)
+    store.checkpoint()
+    append(store, b"70")
+    killed = disk.crash_image(Random(1), CrashMode.KILL)
+    killed.write("checkpoint", killed.read("checkpoint")[:1024].ljust(4096, b"\0"))
+    open_store(killed)
+    again = open_store(killed.crash_image(Random(1), CrashMode.DROP))
+    assert keys_found(again, "T", "70")

@@ -210,7 +210,8 @@ class Recovery:
         """Keep the files known to be complete, and of the next one the entries in good order."""
         for i, file in enumerate(self.indexes.files):
             index = file.index
-            if 0 < index.end_ms <= self.checkpoint.index_ms:
+            is_newest = i == len(self.indexes.files) - 1
+            if 0 < index.end_ms <= self.checkpoint.index_ms and not is_newest:
                 continue
             file.reserve_slots()
             begin_ms = self.log.store_ms_of(index.entry(1)[1]) or index.begin_ms
