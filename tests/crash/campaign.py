@@ -23,9 +23,11 @@ from ariane.config import StoreConfig
 from ariane.disk import CrashMode, SimulatedDisk
 from ariane.errors import StoreError
 from ariane.store import store as store_module
+from ariane.store.checkpoint import CheckpointFile
 from ariane.store.messages import BatchEntry, NewBatch, NewMessage
 from ariane.store.store import Store
 
+from .halfway import stop_half_way
 from .lanes import Lanes, SteppedLane
 from .promises import Promises, check_contents, settle
 from .records import BORN, BORN_AT_MS, SCHEDULE_TOPIC, Message
@@ -139,6 +141,15 @@ def _quiet(name: str) -> Iterator[None]:
         logger.setLevel(before)
 
 
+def _forget_claims(disk: SimulatedDisk, *, is_all: bool) -> None:
+    """Leave of the checkpoint what another broker would have written, or nothing."""
+    if dict(disk.names("")).get("checkpoint"):
+        content = disk.read("checkpoint")
+        kept = 0 if is_all else 1024  # the times; claims follow
+        disk.write("checkpoint", content[:kept].ljust(len(content), b"\0"))
+        disk.mapped("checkpoint", len(content)).sync(0, len(content))
+
+
 def _config(kind: Kind, random: Random) -> StoreConfig:
     return StoreConfig(
         segment_bytes=random.choice([2048, 4096, 5000, 8192, 16384]),
@@ -151,6 +162,7 @@ def _config(kind: Kind, random: Random) -> StoreConfig:
         checkpoint_interval_ms=random.choice([300, 1000, 3000]),
         disk_stop_ratio=STOP_RATIO,
         delete_batch_max=random.randint(1, 5),
+        index_enabled=random.random() < 0.95,
     )
 
 
@@ -183,7 +195,12 @@ class Life:
         """Open the store and check everything."""
         self._disk.now_s = lambda: self._clock.wall_ms() / 1000
         self._disk.capacity_bytes, self._disk.used_ratio = AMPLE_BYTES, None
-        self._chance = RECOVERY_CHANCE if 0 < self._depth < DEPTH_MAX else 0.0
+        self._chance = RECOVERY_CHANCE if self._depth else CHANCES[0]
+        # Without a claim the index is believed as it lies there, which is right only once: that is
+        # what claims are for.
+        has_claim = CheckpointFile(self._disk).load().claim is not None
+        if self._depth == DEPTH_MAX or (self._promises.records and not has_claim):
+            self._chance = 0.0
         self._disk.on_operation = self._after_operation
         self._open()
         self._chance = 0.0
@@ -252,16 +269,33 @@ class Life:
             lanes.is_loop_free = True
 
     def _crash(self, after: str) -> None:
-        campaign, random = self._campaign, self._random
-        if campaign.is_done:
+        if self._campaign.is_done:
             return
         self._keep_up()
-        mode = random.choice(MODES)
+        mode = self._random.choice(MODES)
+        promises = self._promises.copy(is_power_cut=mode is not CrashMode.KILL)
+        image = self._disk.crash_image(self._random, mode)
+        forgets = mode is CrashMode.KILL and self._random.random() < 0.1
+        if forgets and not promises.lives.total() and not promises.deleting:
+            _forget_claims(image, is_all=self._random.random() < 0.5)
+        self._live_on(image, promises, f"{mode.name} after {after}")
+
+    def _crash_half_way(self, before: SimulatedDisk) -> None:
+        """As if the process had been killed within the append that was the last thing done."""
+        if self._campaign.is_done:
+            return
+        promises = self._promises.copy(is_power_cut=False)
+        record = promises.records.pop()
+        promises.pending = [record.message]
+        stop_half_way(before, self._disk, record, promises.config, self._random)
+        self._live_on(before, promises, f"KILL within the append at {record.log_offset}")
+
+    def _live_on(self, image: SimulatedDisk, promises: Promises, reason: str) -> None:
+        """Let another life begin where a crash ended one, and check everything."""
+        campaign, random = self._campaign, self._random
         campaign.image_count += 1
         campaign.generations[self._depth + 1] += 1
-        campaign.trail.append(f"{mode.name} after {after}")
-        promises = self._promises.copy(is_power_cut=mode is not CrashMode.KILL)
-        image = self._disk.crash_image(random, mode)
+        campaign.trail.append(reason)
         try:
             life = Life(campaign, random, image, promises, depth=self._depth + 1)
             life.begin()
@@ -308,7 +342,14 @@ class Life:
         self._chance = 0.0
 
     def _append(self) -> None:
+        is_cut = self._random.random() < self._chance and not self._promises.config.staging_enabled
+        before = self._disk.crash_image(self._random, CrashMode.KILL) if is_cut else None
+        count, operations = len(self._promises.records), self._campaign.operations.total()
         self._place([self._message()], self._append_one)
+        if before is None or len(self._promises.records) == count:
+            return
+        if self._campaign.operations.total() == operations:
+            self._crash_half_way(before)
 
     def _append_some(self) -> None:
         for _ in range(self._random.choice([2, 5, 12, 30])):
@@ -491,7 +532,7 @@ class Life:
         return self._open_store.read_only_reason is not None or is_full
 
 
-ACTIONS: Final = {
+ACTIONS: Final[dict[str, float]] = {
     "append": 20,
     "append_some": 8,
     "append_batch": 6,

@@ -14,16 +14,18 @@ from typing import Any
 
 
 class Lanes:
-    """Every lane of one store; handed to it as `post`."""
+    """Every lane of one store, and the loop; handed to it as `post`."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
         self._lanes: list[SteppedLane] = []
+        self._posted: deque[Callable[[], None]] = deque()
         self.working: SteppedLane | None = None  # whose job runs now
         self.is_loop_free = False  # to go on beside it; not when it waits for the lane
 
     def __call__(self, callback: Callable[[], None]) -> None:
-        raise AssertionError("stepped lanes post nothing")
+        """Call back when the loop comes round."""
+        self._posted.append(callback)
 
     def join(self, lane: SteppedLane) -> None:
         """Take a lane in."""
@@ -32,16 +34,21 @@ class Lanes:
     @property
     def is_busy(self) -> bool:
         """Whether anything is under way."""
-        return any(lane.is_busy for lane in self._lanes)
+        return bool(self._posted) or any(lane.is_busy for lane in self._lanes)
 
     def step(self) -> bool:
-        """Let one lane run its next job, or tell the end of one; False when all are idle."""
+        """Let a lane run its next job or tell the end of one, or the loop come round.
+
+        False when all are idle.
+        """
         busy = [lane for lane in self._lanes if lane.is_busy]
-        if busy:
+        if self._posted and self._random.random() < 0.5:
+            self._posted.popleft()()
+        elif busy:
             self.is_loop_free = True
             self._random.choice(busy).step()
             self.is_loop_free = False
-        return bool(busy)
+        return self.is_busy
 
     def finish(self, name: str) -> None:
         """Let one lane come to its end."""
@@ -50,6 +57,8 @@ class Lanes:
     def settle(self) -> None:
         """Let everything come to its end."""
         while self.is_busy:
+            while self._posted:
+                self._posted.popleft()()
             for lane in self._lanes:
                 lane.wait()
 

@@ -15,7 +15,7 @@ import pytest
 from ariane.config import StoreConfig
 from ariane.disk import Disk, MappedFile
 from ariane.errors import StoreError
-from ariane.kernel.log import Log, Queue
+from ariane.kernel.log import Log, Queue, scan
 from ariane.store import config_files, keeping, lookups, queues, recovery, segments
 from ariane.store.appending import Appender
 from ariane.store.checkpoint import Claim
@@ -315,7 +315,6 @@ def deleted_topic_comes_back(patch: Patch) -> None:
 
 def blank_is_the_end(patch: Patch) -> None:
     """Recovery takes the end of a full segment for the end of the log."""
-    scan = recovery.scan
 
     def one_segment(log: Log, first: int, **arguments: Any) -> tuple[int, int, int]:
         end, last_ms, count = scan(log, first, **arguments)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ariane.errors import ProtocolError
 from ariane.protocol import command
 from ariane.protocol.command import Command, CommandDecoder
 
@@ -71,5 +72,5 @@ def test_a_rest_that_is_not_copied_is_found(monkeypatch: pytest.MonkeyPatch) -> 
         return take(self, data)
 
     monkeypatch.setattr(CommandDecoder, "_take", from_the_buffer)
-    with pytest.raises((AssertionError, command.ProtocolError)):
+    with pytest.raises((AssertionError, ProtocolError)):
         check_frames_stay_apart(0)
