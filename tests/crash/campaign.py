@@ -321,6 +321,8 @@ class Life:
         if promises.config.is_sync_flush:
             assert store.visible <= store.flushed, "shown before it was flushed"
         promises.first = store.log.first_position
+        claim = CheckpointFile(self._disk).load().claim
+        assert claim is None or claim.log_offset <= store.flushed, "claimed before it was flushed"
 
     # ---------------------------------------------------------------- doing
 
