@@ -325,7 +325,7 @@ def blank_is_the_end(patch: Patch) -> None:
 
 
 BUGS: Final = {
-    "a failed sync is a success": Bug(failed_sync_is_success, "sync", {"fail": 4}),
+    "a failed sync is a success": Bug(failed_sync_is_success, "sync", {"fail": 8}),
     "flushed without a sync": Bug(flushed_without_a_sync),
     "acknowledged before the sync": Bug(acknowledged_before_the_sync, "sync, background"),
     "shown before it is flushed": Bug(shown_before_it_is_flushed, "sync, background"),
@@ -345,7 +345,9 @@ BUGS: Final = {
     "an offset past the end starts again": Bug(offset_past_the_end_starts_again),
     "offsets are given out twice": Bug(offsets_are_given_out_twice),
     "the last segment is removed": Bug(last_segment_is_removed),
-    "entries go before their records": Bug(entries_go_before_their_records),
+    "entries go before their records": Bug(
+        entries_go_before_their_records, weights={"remove_old": 8}
+    ),
     "keys go before their records": Bug(keys_go_before_their_records),
     "a buffer is used again": Bug(buffer_is_used_again),
     "a deleted topic comes back": Bug(deleted_topic_comes_back),

@@ -8,7 +8,7 @@ from tests.crash.campaign import ACTIONS, KINDS, Campaign
 
 from .bugs import BUGS
 
-IMAGES_MAX = 1500
+IMAGES_MAX = 10_000  # most need a few dozen
 SEED = 1
 
 
