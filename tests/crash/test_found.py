@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from ariane.clock import ManualClock
 from ariane.config import StoreConfig
-from ariane.disk import CrashMode, SimulatedDisk
+from ariane.disk import CrashMode, RealDisk, SimulatedDisk
 from ariane.errors import StoreError, StoreReadOnly
 from ariane.store import store as store_module
 from ariane.store.check import check
 from ariane.store.store import Store
-from tests.unit.store.shelf import HOST, SMALL, append, bodies, keys_found, open_store
+from tests.unit.store.shelf import (
+    HOST,
+    SMALL,
+    append,
+    bodies,
+    config_with,
+    keys_found,
+    open_store,
+)
 
 from .lanes import Lanes, SteppedLane
 
@@ -282,3 +292,36 @@ def test_the_newest_index_file_is_not_taken_for_complete() -> None:
     open_store(killed)
     again = open_store(killed.crash_image(Random(1), CrashMode.DROP))
     assert keys_found(again, "T", "70")
+
+
+def test_a_log_on_a_real_disk_is_written_anew_after_a_failed_sync(tmp_path: Path) -> None:
+    config = config_with(disk_stop_ratio=1.0, force_clean_enabled=False)
+    store = open_store(RealDisk(tmp_path), config=config)
+    for i in range(40):
+        append(store, b"%d" % i + b"x" * 500)
+    store._mark_failed()
+    store._lock.release()  # as if it had been killed
+    again = open_store(RealDisk(tmp_path), config=config)
+    assert [int(body.partition(b"x")[0]) for body in bodies(again)] == list(range(40))
+    again.stop()
+    assert check(RealDisk(tmp_path), config).is_sound
+
+
+def test_a_start_that_met_a_failed_sync_is_remembered_by_the_next() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    append(store, b"x" * 4000)
+    append(store, b"y" * 3000)
+    killed = disk.crash_image(Random(1), CrashMode.KILL)
+    for fault in range(20):
+        image = killed.crash_image(Random(1), CrashMode.KILL)
+        image.plant("sync", IO_ERROR, after=fault)
+        with suppress(StoreError):
+            open_store(image)
+        image = image.crash_image(Random(1), CrashMode.KILL)  # nor did it stop cleanly
+        again = open_store(image)
+        assert again.flushed == again.written
+        append(again, b"z" * 1000)
+        again.flush()
+        found = bodies(open_store(image.crash_image(Random(1), CrashMode.DROP)))
+        assert [body[:1] for body in found] == [b"x", b"y", b"z"], fault

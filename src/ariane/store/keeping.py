@@ -57,6 +57,7 @@ class Keeper:
         file: CheckpointFile,
         checkpoint: Checkpoint,
         on_failed: Callable[[str], None],
+        mark_failed: Callable[[], None],
     ) -> None:
         self.config = config
         self._disk = disk
@@ -69,6 +70,7 @@ class Keeper:
         self._flusher = flusher
         self._file = file
         self._on_failed = on_failed
+        self._mark_failed = mark_failed
         self._saved = checkpoint
         self._waiting: _Snapshot | None = None  # for the log to be flushed
         self._is_saving = False
@@ -173,8 +175,12 @@ class Keeper:
         )
 
     def _save(self, snapshot: _Snapshot) -> None:
-        self._disk.sync_many(snapshot.ranges, snapshot.directories)
-        self._file.save(snapshot.checkpoint)
+        try:
+            self._disk.sync_many(snapshot.ranges, snapshot.directories)
+            self._file.save(snapshot.checkpoint)
+        except OSError:
+            self._mark_failed()  # where many files are synced at once, the log is among them
+            raise
 
     def _saved_it(self, snapshot: _Snapshot, future: Future[None]) -> None:
         self._is_saving = False

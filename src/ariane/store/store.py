@@ -129,10 +129,11 @@ class Store:
         lock = disk.lock(LOCK_PATH)
         try:
             store = cls(config, disk, clock, store_host=store_host, post=post, lock=lock)
-            store._assemble(store._recover())
-        except OSError as error:
-            lock.release()
-            raise StoreError(f"the store cannot be opened: {error}") from error
+            try:
+                store._assemble(store._recover())
+            except OSError as error:
+                store._mark_failed()
+                raise StoreError(f"the store cannot be opened: {error}") from error
         except BaseException:
             lock.release()
             raise
@@ -455,6 +456,7 @@ class Store:
             file=self._checkpoint_file,
             checkpoint=checkpoint,
             on_failed=self._fail,
+            mark_failed=self._mark_failed,
         )
         self._preparation = Preparation(
             self.log, self._segments, self._clock, self._lanes["prepare"]
