@@ -220,6 +220,23 @@ class Life:
 
     def _open(self) -> None:
         """Open the store; until it is seen what came back, only what was promised before holds."""
+        if self._depth and self._random.random() < 0.03:
+            self._fail(within=30)
+            try:
+                store = self._started()
+            except (StoreError, OSError) as refusal:
+                assert "Input/output error" in str(refusal), refusal
+                self._disk.heal()
+                self._disk = self._disk.crash_image(self._random, CrashMode.KILL)
+                self._disk.on_operation = self._after_operation
+                store = self._started()
+        else:
+            store = self._started()
+        self._disk.heal()
+        settle(store, self._disk, self._promises)
+        self._store = store
+
+    def _started(self) -> Store:
         self._lanes = Lanes(self._random) if self._campaign.kind.is_stepped else None
         for directory in ("consumequeue", "index"):
             self._disk.write_again(directory)  # as recovery does with every entry it walks past
@@ -231,8 +248,7 @@ class Life:
             post=self._lanes,
         )
         store.start()
-        settle(store, self._disk, self._promises)
-        self._store = store
+        return store
 
     def _restart(self) -> None:
         self._open_store.stop()
@@ -502,10 +518,10 @@ class Life:
     def _look(self) -> None:
         self._check()
 
-    def _fail(self) -> None:
+    def _fail(self, within: int = 5) -> None:
         kind = self._random.choice(FAULTS)
         error = OSError(errno.EIO, "Input/output error")
-        self._disk.plant(kind, error, after=self._random.randrange(5))
+        self._disk.plant(kind, error, after=self._random.randrange(within))
 
     def _fill_disk(self) -> None:
         """Let the disk fill up, to its last page or past the share it may be used to; and empty."""

@@ -325,3 +325,21 @@ def test_a_start_that_met_a_failed_sync_is_remembered_by_the_next() -> None:
         again.flush()
         found = bodies(open_store(image.crash_image(Random(1), CrashMode.DROP)))
         assert [body[:1] for body in found] == [b"x", b"y", b"z"], fault
+
+
+def test_an_index_file_made_by_a_start_cut_short_is_synced_before_it_is_claimed() -> None:
+    disk = SimulatedDisk()
+    images: list[SimulatedDisk] = []
+    disk.on_operation = lambda kind, path: images.append(
+        disk.crash_image(Random(1), CrashMode.KILL)
+    )
+    open_store(disk)
+    for killed in images:
+        store = open_store(killed)
+        append(store, b"gone", "Gone")
+        store.delete_topic("Gone")
+        append(store, b"stays")
+        store.checkpoint()
+        again = open_store(killed.crash_image(Random(1), CrashMode.DROP))
+        assert again.topics() == {"T": [0]}  # and not what reading the whole log brings back
+        assert keys_found(again, "T", "stays")

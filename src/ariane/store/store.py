@@ -141,9 +141,9 @@ class Store:
 
     def start(self) -> None:
         """Mark the store as in use; from now on only `stop` ends it cleanly."""
+        self._mark_in_use()  # before anything is made: what a kill leaves unsynced must be known
         if self.config.index_enabled:
             self._indexes.make_room(1)  # an append without an index would lose its keys
-        self._mark_in_use()
         self._is_started = True
         self._look_at_disk()
         if self._keeper.claimed < 0:
