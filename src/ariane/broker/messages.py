@@ -26,6 +26,7 @@ TRACE_KEY: Final = "TRACE_ON"
 CLUSTER_KEY: Final = "CLUSTER"
 UNIQUE_KEY: Final = "UNIQ_KEY"
 WAIT_KEY: Final = "WAIT"
+TIMER_KEYS: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")  # first wins
 RESERVED_KEYS: Final = (REGION_KEY, TRACE_KEY, CLUSTER_KEY, "POP_CK", "__CRC32#")  # ours to set
 ENTRY_HEAD: Final = struct.Struct(">iiiii")  # whole size, magic, body CRC, flag, body size
 ENTRY_PROPERTIES: Final = struct.Struct(">h")  # size of the properties that follow

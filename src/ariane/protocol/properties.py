@@ -36,3 +36,17 @@ def decode_properties(text: str) -> dict[str, str]:
         if name and value:
             properties[name] = value
     return properties
+
+
+def amended_properties(text: bytes, changes: Mapping[str, str | None]) -> bytes:
+    """The text with properties set, at its end, or removed (None); the others byte for byte."""
+    names = {name.encode() for name in changes}
+    entries = [
+        entry
+        for entry in text.split(VALUE_END.encode())
+        if entry and entry.partition(NAME_END.encode())[0] not in names
+    ]
+    entries += [
+        f"{name}{NAME_END}{value}".encode() for name, value in changes.items() if value is not None
+    ]
+    return b"".join(entry + VALUE_END.encode() for entry in entries)

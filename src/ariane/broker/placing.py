@@ -1,0 +1,41 @@
+"""How a message gets into the log, whoever sends it: a producer, a consumer, or the broker itself.
+
+`put` is for messages that may ask to come later: they are first led aside, to the topic that keeps
+them until then. `place` is for messages whose time has come; it looks at nothing, and so a message
+that still carries its old wishes in its properties is not delayed a second time.
+"""
+
+from __future__ import annotations
+
+from ariane.broker import schedule
+from ariane.broker.messages import TIMER_KEYS, MessageIllegal
+from ariane.broker.state import BrokerState
+from ariane.protocol.message import decode_properties
+from ariane.store.messages import NewMessage, Placed
+
+
+def put(state: BrokerState, message: NewMessage) -> Placed:
+    """Place a message where it goes first: in its topic, or aside if it asks to come later."""
+    return place(state, route(state, message))
+
+
+def place(state: BrokerState, message: NewMessage) -> Placed:
+    """Append a message exactly as it is, count it, and wake whoever waits for it."""
+    started_s = state.clock.monotonic_s()
+    placed = state.store.append(message)
+    state.flow.append_took(state.clock.monotonic_s() - started_s)
+    state.stats.put_to(message.topic).add(1, placed.size)
+    state.arrived(message.topic, message.queue_id)
+    return placed
+
+
+def route(state: BrokerState, message: NewMessage) -> NewMessage:
+    """The message as it is stored first; raises MessageIllegal for a wish that cannot be met."""
+    if b"DELAY" not in message.properties and b"TIMER_" not in message.properties:
+        return message  # nearly all of them
+    properties = decode_properties(message.properties.decode())
+    if (level := schedule.level_of(properties)) > 0:
+        return schedule.set_aside(message, level, state.store_config)
+    if any(key in properties for key in TIMER_KEYS):
+        raise MessageIllegal("timer messages are not supported by this broker")
+    return message
