@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Container, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Container, Coroutine, Sequence
 from random import Random  # noqa: TID251 - the type; the instance is injected
 from typing import Any, Final
 
@@ -29,8 +29,8 @@ from ariane.protocol.command import Command, request
 from ariane.protocol.headers.clients import UnregisterHeader
 from ariane.protocol.headers.topics import TopicHeader
 from ariane.protocol.message import UniqueKeys
-from ariane.remoting.client import ConnectionPool
-from ariane.remoting.connection import Connection
+from ariane.remoting.client import ConnectionPool, refuse_requests
+from ariane.remoting.connection import Connection, Handler
 from ariane.remoting.loop_timers import drive
 
 LANGUAGE: Final = "PYTHON"
@@ -56,7 +56,9 @@ class Session:
         self.unique_keys = UniqueKeys(clock, random, process_id=os.getpid())
         self.name_servers = list(name_servers)
         self._turn = random.randrange(len(self.name_servers))
-        self._pool = ConnectionPool(self.timers)
+        self.before_close: list[Callable[[], Awaitable[None]]] = []  # run last first, by `close`
+        self._handlers: dict[int, Handler] = {}
+        self._pool = ConnectionPool(self.timers, handler=self._handle)
         self._producers: set[str] = set()
         self._consumers: dict[str, ConsumerData] = {}
         self._greeted: set[Address] = set()
@@ -75,6 +77,8 @@ class Session:
         """Take leave of every broker that knows us, then end everything."""
         if not self._is_open:
             return
+        while self.before_close:
+            await self.before_close.pop()()
         self._is_open = False
         self._driver.stop()
         tasks = list(self._tasks)
@@ -83,6 +87,10 @@ class Session:
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*map(self._take_leave, self._greeted))
         await self._pool.close()
+
+    def serve(self, code: RequestCode, handler: Handler) -> None:
+        """Answer requests with this code that brokers send to us; the last handler given counts."""
+        self._handlers[code] = handler
 
     def add_producer(self, group: str) -> None:
         """Be known to brokers as a member of the producer group."""
@@ -142,6 +150,9 @@ class Session:
         if topic not in self._refreshing:
             self._refreshing.add(topic)
             self._spawn(self._refresh(topic), f"refreshing the route of {topic}")
+
+    def _handle(self, connection: Connection, command: Command) -> Command | None:
+        return self._handlers.get(command.code, refuse_requests)(connection, command)
 
     async def _connection(self, address: Address, timeout_s: float) -> Connection:
         if not self._is_open:
