@@ -31,7 +31,7 @@ from ariane.config import BrokerConfig, StoreConfig
 from ariane.disk import Disk
 from ariane.protocol.message import UniqueKeys
 from ariane.remoting.client import ConnectionPool
-from ariane.remoting.connection import Connection
+from ariane.remoting.connection import Connection, ConnectionLimits, Handler
 from ariane.remoting.server import Server, bind, serve
 from ariane.store import config_files
 from ariane.store.store import Store
@@ -46,7 +46,8 @@ ANY_HOSTS: Final = ("", "0.0.0.0", "::")
 class Broker:
     """Keeps messages and gives them out, from `start` to `stop`.
 
-    The store lies at the root of `disk`. Whoever starts the broker drives `timers`.
+    The store lies at the root of `disk`. Whoever starts the broker drives `timers`. With
+    `intercept` every request goes through the handler it makes of ours, and none takes the lane.
     """
 
     def __init__(
@@ -58,9 +59,13 @@ class Broker:
         disk: Disk,
         random: Random,
         timers: Timers,
+        limits: ConnectionLimits | None = None,
+        intercept: Callable[[Handler], Handler] | None = None,
     ) -> None:
         self._config = config
         self._store_config = store_config
+        self._limits = limits
+        self._intercept = intercept
         self._clock = clock
         self._disk = disk
         self._random = random
@@ -163,14 +168,16 @@ class Broker:
                 logger.info("VIP port not served port=%d reason=%s", port - 2, error)
 
     async def _serve(self, bound: socket.socket) -> Server:
+        handler: Handler = partial(dispatch, self.state)
         return await serve(
             "",
             0,
             bound=bound,
-            handler=partial(dispatch, self.state),
-            decoder_of=self.state.lane.reader_of,
+            handler=handler if self._intercept is None else self._intercept(handler),
+            decoder_of=self.state.lane.reader_of if self._intercept is None else None,
             on_close=self.state.clients.closed,
             timers=self._timers,
+            limits=self._limits,
         )
 
     def _schedule(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -14,7 +15,7 @@ from ariane.nameserver.dispatch import dispatch
 from ariane.nameserver.handlers import State
 from ariane.nameserver.key_values import KeyValues
 from ariane.nameserver.routes import RouteTable
-from ariane.remoting.connection import Connection
+from ariane.remoting.connection import Connection, ConnectionLimits, Handler
 from ariane.remoting.server import Server, serve
 
 LOGGER: Final = logging.getLogger("ariane.nameserver")
@@ -24,14 +25,24 @@ class NameServer:
     """Tells clients which brokers serve a topic. Knows of no other name server.
 
     `disk` holds the one file there is, at `config.kv_path` below its root. Whoever starts the
-    server drives `timers`.
+    server drives `timers`. With `intercept` every request goes through the handler it makes of
+    ours.
     """
 
     def __init__(
-        self, config: NameServerConfig, *, disk: Disk, clock: Clock, timers: Timers
+        self,
+        config: NameServerConfig,
+        *,
+        disk: Disk,
+        clock: Clock,
+        timers: Timers,
+        limits: ConnectionLimits | None = None,
+        intercept: Callable[[Handler], Handler] | None = None,
     ) -> None:
         self._state = State(checked(config), RouteTable(), KeyValues(disk, config.kv_path), clock)
         self._timers = timers
+        self._limits = limits
+        self._intercept = intercept
         self._server: Server | None = None
         self._scan: Timer | None = None
 
@@ -47,11 +58,13 @@ class NameServer:
 
     async def start(self) -> None:
         """Listen; port 0 picks a free one."""
+        handler: Handler = partial(dispatch, self._state)
         self._server = await serve(
             self.config.bind_host,
             self.config.port,
-            handler=partial(dispatch, self._state),
+            handler=handler if self._intercept is None else self._intercept(handler),
             timers=self._timers,
+            limits=self._limits,
             on_close=self._connection_closed,
         )
         self._schedule_scan()
