@@ -1,0 +1,34 @@
+"""The pytest plug-in: the fixture `ariane_broker` and the mark that gives it settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from ariane.testing import EmbeddedBroker
+
+MARK = "ariane"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the mark known."""
+    config.addinivalue_line(
+        "markers",
+        f"{MARK}(**settings): settings of the broker that the fixture ariane_broker gives,"
+        " under RocketMQ's names",
+    )
+
+
+@pytest.fixture
+def ariane_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker]:
+    """A broker of its own for one test: real, empty, on a free port, with time standing still."""
+    from ariane.testing.embedded import EmbeddedBroker  # noqa: PLC0415 - only its users pay for it
+
+    settings: dict[str, object] = {}
+    for mark in reversed(list(request.node.iter_markers(MARK))):  # the nearest mark wins
+        settings |= mark.kwargs
+    with EmbeddedBroker(**settings) as broker:
+        yield broker
