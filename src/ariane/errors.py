@@ -18,6 +18,12 @@ ArianeError
 │   ├── ConnectionLost
 │   ├── RouteNotFound
 │   ├── RequestFailed    the answer was an error; carries the peer's code
+│   │   ├── BrokerBusy         flow control: slow down
+│   │   ├── BrokerUnavailable  it cannot write now, or is going away
+│   │   ├── AccessDenied       the topic, the group or the feature is closed to us
+│   │   ├── UnknownTopic
+│   │   ├── UnknownGroup
+│   │   └── MessageRefused     no broker will take this message as it is
 │   └── InvalidMessage   refused before it was sent
 └── ConfigError
 
@@ -120,6 +126,12 @@ class InvalidParameter(RequestRejected):
     code = ResponseCode.INVALID_PARAMETER
 
 
+class BadFilter(RequestRejected):
+    """A filter expression that cannot be read; the message says where and why."""
+
+    code = ResponseCode.SUBSCRIPTION_PARSE_FAILED
+
+
 class ClientError(ArianeError):
     """A client call that did not succeed."""
 
@@ -137,16 +149,72 @@ class RouteNotFound(ClientError):
 
 
 class RequestFailed(ClientError):
-    """The peer answered with an error code."""
+    """The peer answered with an error code; `hint` says what may help."""
+
+    hint = ""
 
     def __init__(self, code: int, remark: str) -> None:
         try:
             name = ResponseCode(code).name
         except ValueError:
             name = "UNKNOWN"
-        super().__init__(f"{name} ({code}): {remark}" if remark else f"{name} ({code})")
+        said = f"{name} ({code}): {remark}" if remark else f"{name} ({code})"
+        super().__init__(f"{said}; {self.hint}" if self.hint else said)
         self.code = code
         self.remark = remark
+
+    @staticmethod
+    def of(code: int, remark: str) -> RequestFailed:
+        """The error that names the cause behind the code."""
+        return _CAUSES.get(code, RequestFailed)(code, remark)
+
+
+class BrokerBusy(RequestFailed):
+    """The broker has more to do than it can; nothing was stored."""
+
+    hint = "send slower, wait longer (timeout=), or add brokers"
+
+
+class BrokerUnavailable(RequestFailed):
+    """The broker cannot write now: its disk is full, its store read-only, or it is stopping."""
+
+    hint = "look at the broker's log and disk; other brokers may still take it"
+
+
+class AccessDenied(RequestFailed):
+    """The topic, the group, the feature or the whole broker is closed to us."""
+
+    hint = "check the permissions of topic and broker, and whether the feature is switched on"
+
+
+class UnknownTopic(RequestFailed):
+    """The broker does not know the topic."""
+
+    hint = "create it with `ariane topic create`, or set autoCreateTopicEnable=true"
+
+
+class UnknownGroup(RequestFailed):
+    """The broker does not know the consumer group."""
+
+    hint = "create the group, or set autoCreateSubscriptionGroup=true"
+
+
+class MessageRefused(RequestFailed):
+    """The broker will not take this message as it is, however often it is sent."""
+
+    hint = "change the message; sending it again will not help"
+
+
+_CAUSES: dict[int, type[RequestFailed]] = {
+    ResponseCode.SYSTEM_BUSY: BrokerBusy,
+    ResponseCode.FLOW_CONTROL: BrokerBusy,
+    ResponseCode.SERVICE_NOT_AVAILABLE: BrokerUnavailable,
+    ResponseCode.GO_AWAY: BrokerUnavailable,
+    ResponseCode.NO_PERMISSION: AccessDenied,
+    ResponseCode.TOPIC_NOT_EXIST: UnknownTopic,
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: UnknownGroup,
+    ResponseCode.MESSAGE_ILLEGAL: MessageRefused,
+}
 
 
 class InvalidMessage(ClientError):

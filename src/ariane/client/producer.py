@@ -293,5 +293,5 @@ def _explained(error: ClientError, topic: str, tried: Sequence[str]) -> ClientEr
     brokers = ", ".join(dict.fromkeys(tried))
     what = f"sending to {topic!r} failed after {count} ({brokers}): "
     if isinstance(error, RequestFailed):
-        return RequestFailed(error.code, what + error.remark)
+        return RequestFailed.of(error.code, what + error.remark)
     return type(error)(f"{what}{error}; {_ADVICE[type(error)]}")

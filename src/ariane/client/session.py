@@ -116,7 +116,7 @@ class Session:
         command.language = LANGUAGE
         answer = await connection.request(command, timeout_s)
         if answer.code not in accept:
-            raise RequestFailed(answer.code, f"{answer.remark or ''} [{address}]".strip())
+            raise RequestFailed.of(answer.code, f"{answer.remark or ''} [{address}]".strip())
         return answer
 
     async def post(self, address: Address, command: Command) -> None:
