@@ -74,6 +74,16 @@ WORDS: Final[dict[type[msgspec.Struct], dict[str, str]]] = {
         "brokerFastFailureEnable": "Whether the two rules above apply.",
         "vipChannelEnable": "Whether to listen two ports lower as well, for clients of old.",
         "notifyConsumerIdsChangedEnable": "Whether members hear at once when their group changes.",
+        "rejectTransactionMessage": "Refuse transactional messages.",
+        "transactionTimeOut": "How old a half message must be before its producer is asked"
+        " about it; a message may ask for another age with `CHECK_IMMUNITY_TIME_IN_SECONDS`.",
+        "transactionCheckInterval": "Time between two rounds of asking.",
+        "transactionCheckMax": "How often a producer is asked before the message goes to"
+        " `TRANS_CHECK_MAX_TIME_TOPIC`.",
+        "transactionOpMsgMaxSize": "How many bytes of ended transactions are gathered before"
+        " they are noted in the log.",
+        "transactionOpBatchInterval": "How long ended transactions are gathered before they"
+        " are noted in the log.",
     },
     StoreConfig: {
         "storePathRootDir": "The directory with everything in it, in Apache's layout.",

@@ -112,6 +112,12 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     trace_topic_enabled: bool = field(name="traceTopicEnable", default=False)
     vip_port: bool = field(name="vipChannelEnable", default=True)
     notify_consumer_changes: bool = field(name="notifyConsumerIdsChangedEnable", default=True)
+    rejects_transactions: bool = field(name="rejectTransactionMessage", default=False)
+    transaction_timeout_ms: Positive = field(name="transactionTimeOut", default=6_000)
+    transaction_check_interval_ms: Positive = field(name="transactionCheckInterval", default=30_000)
+    transaction_check_max: Positive = field(name="transactionCheckMax", default=15)
+    operation_bytes_max: Positive = field(name="transactionOpMsgMaxSize", default=4_096)
+    operation_interval_ms: Natural = field(name="transactionOpBatchInterval", default=3_000)
 
     def __post_init__(self) -> None:
         if self.role not in ROLES:
