@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Container, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Sequence
 from random import Random  # noqa: TID251 - the type; the instance is injected
 from typing import Any, Final
 
@@ -100,8 +100,41 @@ class Session:
 
     def add_consumer(self, consumer: ConsumerData) -> None:
         """Be known to brokers as a member of the consumer group."""
-        self._consumers[consumer.group] = consumer
+        self.set_consumer(consumer)
         self._send_heartbeats()
+
+    def set_consumer(self, consumer: ConsumerData) -> None:
+        """Be a member of the consumer group from the next heartbeat on."""
+        self._consumers[consumer.group] = consumer
+
+    async def remove_consumer(self, group: str) -> None:
+        """Be a member of the consumer group no more."""
+        if self._consumers.pop(group, None) is not None:
+            header = UnregisterHeader(client_id=self.client_id, consumer_group=group)
+            await asyncio.gather(*(self._unregister(place, [header]) for place in self._greeted))
+
+    async def greet(self, addresses: Iterable[Address]) -> None:
+        """Have these brokers know us as we are now; one that cannot be reached hears of us later.
+
+        Returns once all have answered, so that whoever asks them next is taken for a member.
+        """
+        current = set(addresses)
+        self._greeted |= current
+        outcomes = await asyncio.gather(*map(self._heartbeat, current), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, ClientError):
+                log.info("a heartbeat failed: %s", outcome)
+            elif isinstance(outcome, BaseException):
+                raise outcome
+
+    async def sleep(self, delay_s: float) -> None:
+        """Let time pass, on the session's clock."""
+        over = asyncio.Event()
+        timer = self.timers.after(delay_s, over.set)
+        try:
+            await over.wait()
+        finally:
+            timer.cancel()
 
     async def call(
         self,
@@ -181,7 +214,7 @@ class Session:
 
     def _greet(self, route: TopicRoute) -> None:
         """Introduce ourselves to brokers that we meet for the first time."""
-        for address in _masters(route):
+        for address in self._contacts(route):
             if address not in self._greeted and (self._producers or self._consumers):
                 self._greeted.add(address)
                 self._spawn(self._heartbeat(address), f"the first heartbeat to {address}")
@@ -189,7 +222,7 @@ class Session:
     def _send_heartbeats(self) -> None:
         if not self._producers and not self._consumers:
             return
-        current = {address for route in self.routes for address in _masters(route)}
+        current = {address for route in self.routes for address in self._contacts(route)}
         self._greeted |= current
         for address in current:
             self._spawn(self._heartbeat(address), f"a heartbeat to {address}")
@@ -213,6 +246,9 @@ class Session:
                 for group in self._consumers
             ),
         ]
+        await self._unregister(address, headers)
+
+    async def _unregister(self, address: Address, headers: Sequence[UnregisterHeader]) -> None:
         connection = self._pool.existing(address)
         if connection is None:
             return  # a closed connection has unregistered us already
@@ -222,6 +258,12 @@ class Session:
                 await connection.request(command, UNREGISTER_TIMEOUT_S)
             except ClientError:
                 return  # the broker forgets us when the connection closes
+
+    def _contacts(self, route: TopicRoute) -> list[Address]:
+        """Who hears our heartbeats: with a consumer all replicas, since it may read from any."""
+        if self._consumers:
+            return [address for ids in route.addresses.values() for address in ids.values()]
+        return _masters(route)
 
     async def _refresh(self, topic: str) -> None:
         try:
