@@ -223,7 +223,11 @@ def _write_pretty(value: Writable, parts: list[str], line: str) -> None:
         parts.append("{")
         for position, (key, item) in enumerate(pairs):
             parts.append("," + inner if position else inner)
-            _write_key(key, parts, unquoted_keys=True)
+            if isinstance(key, msgspec.Struct):
+                _write_pretty(key, parts, inner)
+                parts.append(":")
+            else:
+                _write_key(key, parts, unquoted_keys=True)
             _write_pretty(item, parts, inner)
         parts.append(line + "}" if pairs else "}")
     elif isinstance(value, list):

@@ -16,5 +16,5 @@ class SendBackHeader(Header, frozen=True, kw_only=True):
     origin_message_id: str | None = field(name="originMsgId", default=None)
     origin_topic: str | None = field(name="originTopic", default=None)
     unit_mode: bool = field(name="unitMode", default=False)
-    reconsume_max: Int32 | None = field(name="maxReconsumeTimes", default=None)
+    reconsume_times_max: Int32 | None = field(name="maxReconsumeTimes", default=None)
     broker_name: str | None = field(name="bname", default=None)
