@@ -182,7 +182,7 @@ final class Admin {
     }
 
     /** Runs one mqadmin command in this process and gives what it printed. */
-    private static String mqadmin(Cluster cluster, String command, String... arguments) {
+    static synchronized String mqadmin(Cluster cluster, String command, String... arguments) {
         List<String> line = new ArrayList<>(List.of(command, "-n", cluster.nameServer));
         line.addAll(List.of(arguments));
         PrintStream out = System.out;
@@ -200,7 +200,7 @@ final class Admin {
         return printed.toString(StandardCharsets.UTF_8);
     }
 
-    private static void expect(String output, String... patterns) {
+    static void expect(String output, String... patterns) {
         for (String pattern : patterns) {
             Cluster.check(Pattern.compile(pattern).matcher(output).find(), "no /" + pattern + "/ in: " + output);
         }

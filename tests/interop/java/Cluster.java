@@ -1,8 +1,13 @@
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.TreeSet;
 import java.util.concurrent.Callable;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Consumer;
+import java.util.function.Supplier;
+import java.util.stream.Stream;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
@@ -12,6 +17,7 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.protocol.body.ClusterInfo;
+import org.apache.rocketmq.remoting.protocol.subscription.SubscriptionGroupConfig;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /** The system under test and the few helpers every feature needs: topics, a producer, reading back, waiting. */
@@ -20,13 +26,15 @@ final class Cluster implements AutoCloseable {
 
     final String nameServer;
     final String brokerAddress;
+    final boolean isApache;
     final DefaultMQAdminExt admin = new DefaultMQAdminExt();
     final DefaultMQProducer producer = new DefaultMQProducer("interop-producer");
     private final DefaultMQPullConsumer reader = new DefaultMQPullConsumer("interop-reader");
-    private int names;
+    private final AtomicInteger names = new AtomicInteger();
 
-    Cluster(String nameServer) throws Exception {
+    Cluster(String nameServer, String kind) throws Exception {
         this.nameServer = nameServer;
+        this.isApache = kind.equals("apache");
         admin.setNamesrvAddr(nameServer);
         admin.setInstanceName("interop-admin");
         admin.start();
@@ -47,7 +55,7 @@ final class Cluster implements AutoCloseable {
 
     /** A name no other run on this broker has used. */
     String fresh(String what) {
-        return "Interop_" + what + "_" + Long.toString(System.currentTimeMillis(), 36) + "_" + names++;
+        return "Interop_" + what + "_" + Long.toString(System.currentTimeMillis(), 36) + "_" + names.getAndIncrement();
     }
 
     /** A new topic that clients can find. */
@@ -56,6 +64,30 @@ final class Cluster implements AutoCloseable {
         admin.createAndUpdateTopicConfig(brokerAddress, new TopicConfig(topic, queues, queues, 6));
         await("route of " + topic, () -> !admin.examineTopicRouteInfo(topic).getQueueDatas().isEmpty());
         return topic;
+    }
+
+    /** A new group, made with settings before anybody consumes in it. */
+    void group(String group, Consumer<SubscriptionGroupConfig> setting) throws Exception {
+        SubscriptionGroupConfig config = new SubscriptionGroupConfig();
+        config.setGroupName(group);
+        setting.accept(config);
+        admin.createAndUpdateSubscriptionGroupConfig(brokerAddress, config);
+    }
+
+    /** A setting of the broker. */
+    String setting(String key) throws Exception {
+        return admin.getBrokerConfig(brokerAddress).getProperty(key);
+    }
+
+    /** The delays of the levels, the first level's first. */
+    long[] delaysMs() throws Exception {
+        return Stream.of(setting("messageDelayLevel").split(" ")).mapToLong(level ->
+            Long.parseLong(level.substring(0, level.length() - 1)) * Map.of('s', 1_000, 'm', 60_000, 'h', 3_600_000).get(level.charAt(level.length() - 1))
+        ).toArray();
+    }
+
+    long timerPrecisionMs() throws Exception {
+        return Long.parseLong(setting("timerPrecisionMs"));
     }
 
     static Message message(String topic, String tag, String key, String body) {
@@ -82,6 +114,13 @@ final class Cluster implements AutoCloseable {
     /** Everything in the topic, queue by queue, once it holds `expected` messages. */
     List<MessageExt> readAll(String topic, int expected) throws Exception {
         await(expected + " messages in " + topic, () -> count(topic) >= expected);
+        List<MessageExt> messages = all(topic);
+        equal("messages in " + topic, expected, messages.size());
+        return messages;
+    }
+
+    /** Everything in the topic now. */
+    List<MessageExt> all(String topic) throws Exception {
         List<MessageExt> messages = new ArrayList<>();
         for (MessageQueue queue : queues(topic)) {
             long offset = reader.minOffset(queue);
@@ -94,11 +133,15 @@ final class Cluster implements AutoCloseable {
                 messages.addAll(result.getMsgFoundList());
             }
         }
-        equal("messages in " + topic, expected, messages.size());
         return messages;
     }
 
     static void await(String what, Callable<Boolean> condition) throws Exception {
+        await(() -> what, condition);
+    }
+
+    /** Waits until the condition holds; an exception counts as not yet. */
+    static void await(Supplier<String> what, Callable<Boolean> condition) throws Exception {
         long deadline = System.currentTimeMillis() + PATIENCE_MS;
         Exception last = null;
         while (System.currentTimeMillis() < deadline) {
@@ -111,7 +154,7 @@ final class Cluster implements AutoCloseable {
             }
             Thread.sleep(20);
         }
-        throw new AssertionError("waited " + PATIENCE_MS + " ms in vain for " + what, last);
+        throw new AssertionError("waited " + PATIENCE_MS + " ms in vain for " + what.get(), last);
     }
 
     static void equal(String what, Object expected, Object found) {

@@ -1,12 +1,19 @@
+import java.io.PrintStream;
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 
 /**
  * Drives a broker with Apache's own Java client and mqadmin, one feature after the other, and prints
  * "PASS name" or "FAIL name why" for each.
  *
- * <p>Usage: Interop NAME_SERVER [FEATURE...]; "--list" instead of an address prints the features' names.
+ * <p>Usage: Interop NAME_SERVER [FEATURE...]
  */
 public final class Interop {
     interface Feature {
@@ -48,39 +55,59 @@ public final class Interop {
         return features;
     }
 
-    public static void main(String[] arguments) {
-        Map<String, Feature> features = features();
-        if (arguments[0].equals("--list")) {
-            features.keySet().forEach(System.out::println);
-            System.exit(0);
+    /** Thrown by a feature that the server does not have, with the reason. */
+    static final class NotThere extends Exception {
+        NotThere(String reason) {
+            super(reason);
         }
-        List<String> wanted = List.of(arguments).subList(1, arguments.length);
-        boolean failed = false;
-        try (Cluster cluster = new Cluster(arguments[0])) {
-            for (Map.Entry<String, Feature> entry : features.entrySet()) {
-                if (wanted.isEmpty() || wanted.contains(entry.getKey())) {
-                    failed |= !passes(entry.getKey(), entry.getValue(), cluster);
+    }
+
+    private static final PrintStream OUT = System.out; // mqadmin's output is caught by setting another
+
+    public static void main(String[] arguments) {
+        run(features(), arguments, 1, 1);
+    }
+
+    /** Checks all features or those named from an argument on, some at once, prints the verdicts and ends the process. */
+    static void run(Map<String, Feature> features, String[] arguments, int named, int atOnce) {
+        List<String> wanted = List.of(arguments).subList(named, arguments.length);
+        ExecutorService workers = Executors.newFixedThreadPool(atOnce);
+        boolean passed = true;
+        try (Cluster cluster = new Cluster(arguments[0], named > 1 ? arguments[1] : "ariane")) {
+            List<Future<Boolean>> verdicts = new ArrayList<>();
+            features.forEach((name, feature) -> {
+                if (wanted.isEmpty() || wanted.contains(name)) {
+                    verdicts.add(workers.submit(() -> passes(name, feature, cluster)));
                 }
+            });
+            for (Future<Boolean> verdict : verdicts) {
+                passed &= verdict.get();
             }
         } catch (Exception error) {
             error.printStackTrace();
-            failed = true;
+            passed = false;
         }
-        System.exit(failed ? 1 : 0); // the client leaves threads behind that are no daemons
+        System.exit(passed ? 0 : 1); // the client leaves threads behind that are no daemons
     }
 
     private static boolean passes(String name, Feature feature, Cluster cluster) {
         long start = System.nanoTime();
         String verdict;
+        boolean passed = true;
         try {
             feature.check(cluster);
             verdict = String.format("PASS %s (%.1f s)", name, (System.nanoTime() - start) / 1e9);
+        } catch (NotThere reason) {
+            verdict = "SKIP " + name + " " + reason.getMessage();
         } catch (Throwable error) {
-            error.printStackTrace();
+            StringWriter trace = new StringWriter();
+            error.printStackTrace(new PrintWriter(trace));
+            OUT.print(trace);
             verdict = "FAIL " + name + " " + String.valueOf(error).replace('\n', ' ');
+            passed = false;
         }
-        System.out.println(verdict);
-        System.out.flush();
-        return verdict.startsWith("PASS");
+        OUT.println(verdict);
+        OUT.flush();
+        return passed;
     }
 }
