@@ -135,7 +135,7 @@ class Broker:
         self._saver = ThreadSaver(partial(config_files.persist, self._disk), post)
         updates = ConfigUpdates(self._clock, self._saver)
         updates.load(self._disk)
-        open_store = partial(Store.open, store_host=address, post=post)
+        open_store = partial(Store.open, store_host=address, post=post, loop=loop)
         store_config = updates.applied_to(self._store_config)
         store = await asyncio.to_thread(open_store, store_config, self._disk, self._clock)
         try:

@@ -32,8 +32,11 @@ class MappedFile(Protocol):
         """Give the range blocks of its own, so that writing there cannot fail; or DiskFull."""
         ...
 
-    def populate(self, first: int, end: int) -> None:
-        """Bring the pages in, ready to be written; an optimisation without visible effect."""
+    def populate(self, first: int, end: int, *, clean: bool = False) -> None:
+        """Bring the pages in, ready to be written; an optimisation without visible effect.
+
+        `clean` pages are not written out by the next sync; the first write to each costs more.
+        """
         ...
 
     def write(self, position: int, data: memoryview) -> None:
@@ -42,6 +45,19 @@ class MappedFile(Protocol):
 
     def sync(self, first: int, end: int) -> None:
         """Return once the range is on the platter, or raise OSError: then nobody can tell."""
+        ...
+
+    @property
+    def has_descriptor(self) -> bool:
+        """Whether the file can also be synced by a descriptor, from outside the interpreter."""
+        ...
+
+    def descriptor(self) -> int:
+        """A descriptor to sync the whole file by, opened once and kept; or OSError."""
+        ...
+
+    def forget_descriptor(self) -> None:
+        """Close the descriptor, if there is one."""
         ...
 
     def zero(self, first: int, end: int) -> None:

@@ -28,7 +28,8 @@ DIRECTORY_MODE: Final = 0o700
 PUNCH_HOLE: Final = 0x02
 KEEP_SIZE: Final = 0x01
 SYNC_ONE_BY_ONE_MAX: Final = 64
-POPULATE_WRITE: Final = 23  # MADV_POPULATE_WRITE, Linux 5.14
+POPULATE_READ: Final = 22  # MADV_POPULATE_READ, Linux 5.14
+POPULATE_WRITE: Final = 23
 MAP_FAILED: Final = ctypes.c_void_p(-1).value
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 UNSUPPORTED: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
@@ -74,13 +75,27 @@ class RealMappedFile:
         with self._open() as descriptor, _full_disk(f"no room for {end - first} bytes", self.path):
             os.posix_fallocate(descriptor, first, end - first)
 
-    def populate(self, first: int, end: int) -> None:
+    def populate(self, first: int, end: int, *, clean: bool = False) -> None:
         """Bring the pages in, ready to be written; an old kernel leaves them to be faulted in."""
         buffer = self.buffer  # held, so that the pages stay mapped during the call
         start = first - first % mmap.PAGESIZE
         length = min(end, len(buffer)) - start
         if length > 0:
-            _libc.madvise(self._address + start, length, POPULATE_WRITE)
+            if clean:
+                self._populate_clean(self._address + start, length)
+            else:
+                _libc.madvise(self._address + start, length, POPULATE_WRITE)
+
+    def _populate_clean(self, address: int, length: int) -> None:
+        """Bring in single pages.
+
+        Read ahead, they would come in blocks of up to 2 MB, and a sync writes a whole block for one
+        byte of it that was written.
+        """
+        _libc.madvise(address, length, mmap.MADV_RANDOM)
+        _libc.madvise(address, length, POPULATE_READ)
+        if not self._is_scattered:
+            _libc.madvise(address, length, mmap.MADV_NORMAL)
 
     def expect_scattered(self) -> None:
         """Bring in one page per fault, without those around it."""
@@ -96,17 +111,28 @@ class RealMappedFile:
 
     def sync(self, first: int, end: int) -> None:
         """Return once the range (in fact the whole file) is on the platter, or raise OSError."""
-        descriptor = self._descriptor
-        if descriptor < 0:
-            descriptor = os.open(self._full_path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            os.fdatasync(descriptor)
+            os.fdatasync(self.descriptor())
         finally:
-            if end < self.size and not self._is_scattered:
-                self._descriptor = descriptor
-            else:
-                self._descriptor = -1
-                os.close(descriptor)
+            if end >= self.size or self._is_scattered:
+                self.forget_descriptor()
+
+    @property
+    def has_descriptor(self) -> bool:
+        """It has one when asked."""
+        return True
+
+    def descriptor(self) -> int:
+        """A descriptor to sync the whole file by, opened once and kept; or OSError."""
+        if self._descriptor < 0:
+            self._descriptor = os.open(self._full_path, os.O_RDWR | os.O_CLOEXEC)
+        return self._descriptor
+
+    def forget_descriptor(self) -> None:
+        """Close the descriptor, if there is one."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
     def zero(self, first: int, end: int) -> None:
         """Make the range read as zeros, giving its blocks back where the file system can."""
@@ -122,9 +148,7 @@ class RealMappedFile:
     def close(self) -> None:
         """Let go of the file; the memory goes when the last reader does."""
         self.buffer = memoryview(b"")
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        self.forget_descriptor()
 
     @contextmanager
     def _open(self) -> Iterator[int]:

@@ -114,7 +114,7 @@ class SimulatedFile:
         self._inode.reserved |= pages
         self._disk.done("reserve", self.path)
 
-    def populate(self, first: int, end: int) -> None:
+    def populate(self, first: int, end: int, *, clean: bool = False) -> None:
         """Nothing to do: memory is always there."""
 
     def write(self, position: int, data: memoryview) -> None:
@@ -125,6 +125,18 @@ class SimulatedFile:
         self._inode.rewritten(position, position + len(data))
         self._inode.modified_s = self._disk.now_s()
         self._disk.done("write", self.path)
+
+    @property
+    def has_descriptor(self) -> bool:
+        """Nothing outside the interpreter knows this disk."""
+        return False
+
+    def descriptor(self) -> int:
+        """There is none."""
+        raise OSError(errno.EBADF, "a simulated file has no descriptor", self.path)
+
+    def forget_descriptor(self) -> None:
+        """There is none."""
 
     def sync(self, first: int, end: int) -> None:
         """Make the range's pages stable; after a planted failure only those written to again."""

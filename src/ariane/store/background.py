@@ -11,10 +11,26 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 Post = Callable[[Callable[[], None]], None]
+
+
+class EventLoop(Protocol):
+    """What the store asks of the loop it is driven by, beside `post`; asyncio's has it."""
+
+    def call_soon(self, callback: Callable[[], None]) -> Any:
+        """Call once, in the next turn of the loop; from the loop's own thread."""
+        ...
+
+    def add_reader(self, descriptor: int, callback: Callable[[], None]) -> Any:
+        """Call whenever the descriptor can be read."""
+        ...
+
+    def remove_reader(self, descriptor: int) -> Any:
+        """Watch it no longer."""
+        ...
 
 
 class Lane(Protocol):

@@ -6,12 +6,113 @@ writers each sync covers all who came during the one before: group commit withou
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Protocol
 
 from ariane.disk import MappedFile
-from ariane.store.background import Lane
+from ariane.kernel.syncing import SyncThread
+from ariane.store.background import EventLoop, Lane
 from ariane.store.segments import Segments
+
+Ranges = list[tuple[MappedFile, int, int]]  # file, first, end
+
+
+class Syncing(Protocol):
+    """A way to sync without blocking the loop; one request at a time."""
+
+    def begin(self, ranges: Ranges, done: Callable[[Exception | None], None]) -> None:
+        """Sync the ranges in order; `done` is called on the loop, with what went wrong first."""
+        ...
+
+
+class LaneSyncing:
+    """Syncs on a lane. A failure is marked there, since nothing may come between."""
+
+    def __init__(self, lane: Lane, mark_failed: Callable[[], None]) -> None:
+        self._lane = lane
+        self._mark_failed = mark_failed
+
+    def begin(self, ranges: Ranges, done: Callable[[Exception | None], None]) -> None:
+        """Sync the ranges in order."""
+        self._lane.run(lambda: self._sync(ranges), lambda future: done(_fault_of(future)))
+
+    def _sync(self, ranges: Ranges) -> None:
+        try:
+            for file, first, end in ranges:
+                file.sync(first, end)
+        except OSError:
+            self._mark_failed()
+            raise
+
+
+class ThreadSyncing:
+    """Syncs on the kernel's thread, which needs no interpreter; for files with descriptors.
+
+    The loop is told by a descriptor it watches, so a sync costs it one wake and no lock.
+    """
+
+    def __init__(self, loop: EventLoop, mark_failed: Callable[[], None]) -> None:
+        self._loop = loop
+        self._mark_failed = mark_failed
+        self._thread = SyncThread()
+        self._ranges: deque[tuple[MappedFile, int, int]] = deque()
+        self._done: Callable[[Exception | None], None] = _nothing
+        loop.add_reader(self._thread.ended, self._ended)
+
+    def begin(self, ranges: Ranges, done: Callable[[Exception | None], None]) -> None:
+        """Sync the ranges in order."""
+        self._ranges.extend(ranges)
+        self._done = done
+        self._go_on()
+
+    def wait(self) -> None:
+        """Return once nothing is under way."""
+        while self._thread.is_busy:
+            self._ended()
+
+    def close(self) -> None:
+        """Wait, and end the thread."""
+        self.wait()
+        self._loop.remove_reader(self._thread.ended)
+        self._thread.close()
+
+    def _go_on(self) -> None:
+        if not self._ranges:
+            self._done(None)
+            return
+        try:
+            self._thread.begin(self._ranges[0][0].descriptor())
+        except OSError as error:
+            self._fail(error)
+
+    def _ended(self) -> None:
+        if not self._thread.is_busy:
+            return  # `wait` was here before the loop
+        if fault := self._thread.take():
+            self._fail(OSError(fault, os.strerror(fault), self._ranges[0][0].path))
+            return
+        file, _, end = self._ranges.popleft()
+        if end == file.size:
+            file.forget_descriptor()  # a full segment is not synced again
+        self._go_on()
+
+    def _fail(self, error: OSError) -> None:
+        self._mark_failed()
+        self._ranges.clear()
+        self._done(error)
+
+
+def _fault_of(future: Future[None]) -> Exception | None:
+    error = future.exception()
+    assert error is None or isinstance(error, Exception)
+    return error
+
+
+def _nothing(_: Exception | None) -> None:
+    """Nobody asked."""
 
 
 class Flusher:
@@ -20,20 +121,18 @@ class Flusher:
     def __init__(
         self,
         segments: Segments,
-        lane: Lane,
+        syncing: Syncing,
         *,
         flushed: int,
         on_flushed: Callable[[], None],
         on_failed: Callable[[str], None],
-        mark_failed: Callable[[], None],
     ) -> None:
         self.flushed = flushed
         self.has_failed = False
+        self.syncing = syncing
         self._segments = segments
-        self._lane = lane
         self._on_flushed = on_flushed
         self._on_failed = on_failed
-        self._mark_failed = mark_failed  # where the failure happens: nothing may come between
         self._is_busy = False
 
     def flush(self, end: int) -> None:
@@ -42,19 +141,10 @@ class Flusher:
             return
         self._is_busy = True
         ranges = self._segments.ranges(self.flushed, end)
-        self._lane.run(lambda: self._sync(ranges), lambda future: self._done(end, future))
+        self.syncing.begin(ranges, lambda error: self._done(end, error))
 
-    def _sync(self, ranges: list[tuple[MappedFile, int, int]]) -> None:
-        try:
-            for file, first, end in ranges:
-                file.sync(first, end)
-        except OSError:
-            self._mark_failed()
-            raise
-
-    def _done(self, end: int, future: Future[None]) -> None:
+    def _done(self, end: int, error: Exception | None) -> None:
         self._is_busy = False
-        error = future.exception()
         if error is not None:
             self.has_failed = True
             self._on_failed(f"syncing the commit log failed: {error}")

@@ -73,6 +73,11 @@ class Segments:
         self.files: list[MappedFile] = []
         self.next: MappedFile | None = None
 
+    @property
+    def has_descriptors(self) -> bool:
+        """Whether the files can be synced from outside the interpreter."""
+        return bool(self.files) and self.files[-1].has_descriptor
+
     def load(self) -> None:
         """Map what the directory holds."""
         self._disk.make_directory(DIRECTORY)

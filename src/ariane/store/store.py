@@ -30,10 +30,10 @@ from ariane.kernel.log import (
 )
 from ariane.store import lookups
 from ariane.store.appending import Appender
-from ariane.store.background import InlineLane, Lane, Post, ThreadLane
+from ariane.store.background import EventLoop, InlineLane, Lane, Post, ThreadLane
 from ariane.store.checkpoint import Checkpoint, CheckpointFile
 from ariane.store.delays import delays_ms_of
-from ariane.store.flush import Flusher
+from ariane.store.flush import Flusher, LaneSyncing, ThreadSyncing
 from ariane.store.hosts import host_bytes_of
 from ariane.store.indexes import Indexes
 from ariane.store.keeping import Keeper
@@ -75,6 +75,7 @@ class Store:
         *,
         store_host: tuple[str, int],
         post: Post | None,
+        loop: EventLoop | None,
         lock: Lock,
     ) -> None:
         self.config = config
@@ -85,11 +86,13 @@ class Store:
         self._disk = disk
         self._clock = clock
         self._post = post
+        self._loop = loop
         self._lock = lock
         self._host_bytes = host_bytes_of(store_host)
         self._is_sync = config.is_sync_flush
         self._is_started = False
         self._flush_is_posted = False
+        self._sync_thread: ThreadSyncing | None = None
         self._due_s: dict[str, float] = {}
         self.log = Log(
             config.segment_bytes,
@@ -123,12 +126,13 @@ class Store:
         *,
         store_host: tuple[str, int],
         post: Post | None = None,
+        loop: EventLoop | None = None,
     ) -> Store:
         """Lock, load and recover a store; nothing in it is touched before the lock is held."""
         disk.make_directory("")
         lock = disk.lock(LOCK_PATH)
         try:
-            store = cls(config, disk, clock, store_host=store_host, post=post, lock=lock)
+            store = cls(config, disk, clock, store_host=store_host, post=post, loop=loop, lock=lock)
             try:
                 store._assemble(store._recover())
             except OSError as error:
@@ -144,6 +148,8 @@ class Store:
         self._mark_in_use()  # before anything is made: what a kill leaves unsynced must be known
         if self.config.index_enabled:
             self._indexes.make_room(1)  # an append without an index would lose its keys
+        if self._loop is not None and self._is_sync and self._segments.has_descriptors:
+            self._flusher.syncing = self._sync_thread = ThreadSyncing(self._loop, self._mark_failed)
         self._is_started = True
         self._look_at_disk()
         if self._keeper.claimed < 0:
@@ -154,6 +160,7 @@ class Store:
 
         After a failure the mark of a store in use stays, so that the next start looks closely.
         """
+        self._end_sync_thread()
         for lane in self._lanes.values():
             lane.close()
         if self._is_started and self.read_only_reason is None:
@@ -437,11 +444,10 @@ class Store:
         }
         self._flusher = Flusher(
             self._segments,
-            self._lanes["flush"],
+            LaneSyncing(self._lanes["flush"], self._mark_failed),
             flushed=self.log.end,
             on_flushed=self._flushed,
             on_failed=self._fail,
-            mark_failed=self._mark_failed,
         )
         self._keeper = Keeper(
             self.config,
@@ -459,7 +465,7 @@ class Store:
             mark_failed=self._mark_failed,
         )
         self._preparation = Preparation(
-            self.log, self._segments, self._clock, self._lanes["prepare"]
+            self.log, self._segments, self._clock, self._lanes["prepare"], clean=self._is_sync
         )
         # Keys are spread over all slots: each page of them would be faulted in on the loop.
         self._indexes.on_created = lambda file: self._preparation.bring_in(
@@ -484,10 +490,18 @@ class Store:
         """Take a checkpoint of everything so far, and return once it is on the platter."""
         for _ in range(2):  # one may be under way, and say less
             self.checkpoint()
+            if self._sync_thread is not None:
+                self._sync_thread.wait()
             for lane in self._lanes.values():
                 lane.wait()
         if self.read_only_reason is not None:
             raise StoreReadOnly(self.read_only_reason)
+
+    def _end_sync_thread(self) -> None:
+        if self._sync_thread is not None:
+            self._sync_thread.close()
+            self._sync_thread = None
+            self._flusher.syncing = LaneSyncing(self._lanes["flush"], self._mark_failed)
 
     def _check_may_append(self) -> None:
         assert self._is_started
@@ -518,7 +532,7 @@ class Store:
     def _flushed(self) -> None:
         if self._is_sync:
             self.log.visible = self._flusher.flushed
-            self._flush_soon()  # for whoever came while this one was under way
+            self._flusher.flush(self.log.end)  # for who came meanwhile; answering can wait for it
         self._keeper.flushed()
         self._notify()
 
@@ -528,7 +542,8 @@ class Store:
             self._flusher.flush(self.log.end)
         elif not self._flush_is_posted:
             self._flush_is_posted = True
-            self._post(self._flush_now)
+            later = self._post if self._loop is None else self._loop.call_soon
+            later(self._flush_now)
 
     def _flush_now(self) -> None:
         self._flush_is_posted = False
