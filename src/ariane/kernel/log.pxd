@@ -67,6 +67,14 @@ cdef struct ReadLimits:
     int64_t memory_window
     int64_t scan_count_max
 
+# The parts of a record that have no fixed place.
+cdef struct Fields:
+    Text topic
+    Text body
+    Text properties
+    int32_t queue_id
+    int64_t store_ms
+
 cdef struct ReadResult:
     int32_t count
     int32_t scanned
@@ -135,3 +143,5 @@ cdef int64_t place(Log log, Queue queue, Index index, Draft* draft, int64_t stor
 cdef void read_entries(Log log, Queue queue, int64_t first, Tags tags, const ReadLimits* limits,
                        Text* slices, ReadResult* result) noexcept nogil
 cdef int64_t visible_end(Log log, Queue queue) noexcept nogil
+cdef int64_t read_fields(const uint8_t* record, Fields* fields) noexcept nogil
+cdef int64_t readable_size(Log log, int64_t log_offset, int64_t end) noexcept nogil

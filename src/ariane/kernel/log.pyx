@@ -934,14 +934,6 @@ cdef int64_t tags_code_of(Log log, Queue queue, Properties* found, int64_t store
 # ---------------------------------------------------------------- reading
 
 
-cdef struct Fields:
-    Text topic
-    Text body
-    Text properties
-    int32_t queue_id
-    int64_t store_ms
-
-
 cdef inline Py_ssize_t born_host_bytes(const uint8_t* record) noexcept nogil:
     return 20 if load32(record + SYSTEM_FLAG_AT) & BORN_HOST_IPV6 else 8
 
