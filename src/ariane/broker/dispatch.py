@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from ariane.broker.handlers import admin, clients, groups, offsets, pull, query, send, topics
+from ariane.broker.handlers import (
+    admin,
+    clients,
+    groups,
+    offsets,
+    pull,
+    query,
+    send,
+    topics,
+    transactions,
+)
 from ariane.broker.requests import Held, Outcome, Postponed, Request, attempt
 from ariane.broker.state import BrokerState
 from ariane.codes import RequestCode, ResponseCode
@@ -44,6 +54,7 @@ from ariane.protocol.headers.query import (
 )
 from ariane.protocol.headers.send import decode_send_header
 from ariane.protocol.headers.topics import AllTopicsHeader, CreateTopicHeader, TopicHeader
+from ariane.protocol.headers.transactions import EndTransactionHeader, ResumeCheckHeader
 from ariane.remoting.connection import Connection
 
 
@@ -64,6 +75,8 @@ HANDLERS: Final[dict[int, Handler]] = {
     RequestCode.SEND_MESSAGE: Handler(send.send, decode_send_header),
     RequestCode.SEND_MESSAGE_V2: Handler(send.send, decode_send_header),
     RequestCode.SEND_BATCH_MESSAGE: Handler(send.send, decode_send_header),
+    RequestCode.END_TRANSACTION: Handler(transactions.end_transaction, EndTransactionHeader),
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: Handler(transactions.resume_check, ResumeCheckHeader),
     RequestCode.PULL_MESSAGE: Handler(pull.pull, PullHeader),
     RequestCode.LITE_PULL_MESSAGE: Handler(pull.pull, PullHeader),
     RequestCode.QUERY_MESSAGE: Handler(query.query, QueryHeader),

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from ariane.broker.locks import QueueLocks
     from ariane.broker.long_polling import LongPolling
     from ariane.broker.registration import Registration
+    from ariane.broker.schedule import Schedule
     from ariane.broker.stats import Stats
     from ariane.broker.tables import GroupTable, TopicTable
+    from ariane.broker.transactions import Transactions
     from ariane.broker.unflushed import Unflushed
     from ariane.store.store import Store
 
@@ -52,6 +54,8 @@ class BrokerState:
     store_host: tuple[str, int]  # what message ids point at
     updates: ConfigUpdates
     registration: Registration | None = None  # once the broker serves
+    schedule: Schedule = field(init=False)  # places messages, as the handlers do
+    transactions: Transactions = field(init=False)
     lane: HotLane = field(init=False)  # stands in for the handlers, so it needs all the rest
 
     def ack_at(self, end_offset: int, *, waits: bool) -> int | None:

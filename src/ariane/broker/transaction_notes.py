@@ -1,0 +1,93 @@
+"""Notes of ended transactions: gathered for a while, then written to the operation queue as one.
+
+A note that is not written yet is lost with the process. That costs nothing but a look at the log:
+the committed message is there, and a rollback is asked about again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from ariane.broker import placing
+from ariane.broker.half_messages import operation_of
+from ariane.broker.state import BrokerState
+from ariane.clock import Timer
+from ariane.errors import StoreError
+
+LOGGER: Final = logging.getLogger("ariane.broker")
+
+RETRY_S: Final = 1.0  # before notes that could not be written are tried again
+
+
+class Notes:
+    """Half offsets that ended and are in no note yet; `on_written` hears (note, half offsets)."""
+
+    def __init__(self, state: BrokerState, on_written: Callable[[int, list[int]], None]) -> None:
+        self._state = state
+        self._on_written = on_written
+        self._half_offsets: list[int] = []
+        self._size = 0  # bytes of a note with all of them
+        self._timer: Timer | None = None
+
+    def add(self, half_offsets: Iterable[int]) -> None:
+        """Note some more, now if there are enough, or soon."""
+        for half_offset in half_offsets:
+            self._half_offsets.append(half_offset)
+            self._size += _size_of(half_offset)
+        config = self._state.config
+        if self._size > config.operation_bytes_max:
+            self.write()
+        elif self._half_offsets and self._timer is None:
+            self._arm(config.operation_interval_ms / 1000)
+
+    def stop(self) -> None:
+        """Write what there is, for the last time."""
+        self.write()
+        self._disarm()
+
+    def write(self) -> None:
+        """Write everything now; what cannot be written is tried again later."""
+        self._disarm()
+        while self._half_offsets:
+            half_offsets = self._for_one_note()
+            try:
+                self._write(half_offsets)
+            except StoreError as error:
+                LOGGER.warning("ended transactions not noted yet reason=%s", error)
+                self._arm(RETRY_S)
+                return
+            del self._half_offsets[: len(half_offsets)]
+            self._size -= sum(map(_size_of, half_offsets))
+
+    def _write(self, half_offsets: list[int]) -> None:
+        state = self._state
+        note = operation_of(
+            half_offsets,
+            host=state.store_host,
+            now_ms=state.clock.wall_ms(),
+            unique_key=state.unique_keys.next(),
+        )
+        self._on_written(placing.place(state, note).queue_offset, half_offsets)
+
+    def _for_one_note(self) -> list[int]:
+        """As many as are allowed together, but at least one."""
+        size, size_max = 0, self._state.config.operation_bytes_max
+        for count, half_offset in enumerate(self._half_offsets):
+            if size >= size_max:
+                return self._half_offsets[:count]
+            size += _size_of(half_offset)
+        return list(self._half_offsets)
+
+    def _arm(self, delay_s: float) -> None:
+        self._timer = self._state.timers.after(delay_s, self.write)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _size_of(half_offset: int) -> int:
+    return len(str(half_offset)) + 1  # with its comma
