@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from ariane.kernel import filters
 from ariane.kernel.log import Log, Queue, Tags, read
 from ariane.store.indexes import Indexes
 from ariane.store.messages import Boundary, Found, FoundStatus, QueryFound
@@ -29,6 +30,7 @@ def find(
     bytes_max: int,
     tag_codes: frozenset[int] | None,
     limits: ReadLimits,
+    expression: filters.Filter | None = None,
 ) -> Found:
     """Messages of a queue from `first` on, or what stands in the way."""
     if queue is None or not queue.file_count:
@@ -43,14 +45,19 @@ def find(
     if first > high:
         return Found(FoundStatus.OFFSET_OVERFLOW_BADLY, b"", 0, high, low, high)
     tags = None if tag_codes is None else Tags(tag_codes)
-    body, count, next_offset = read(
-        log, queue, first, tags, count_max=count_max, bytes_max=bytes_max, **limits
-    )
+    if expression is None:
+        body, count, next_offset = read(
+            log, queue, first, tags, count_max=count_max, bytes_max=bytes_max, **limits
+        )
+    else:
+        body, count, next_offset = filters.read(
+            log, queue, first, expression, count_max=count_max, bytes_max=bytes_max, **limits
+        )
     if count:
         status = FoundStatus.FOUND
     elif next_offset == first:
         status, next_offset = FoundStatus.OFFSET_FOUND_NULL, high
-    elif tags is None:
+    elif tags is None and expression is None:
         status = FoundStatus.MESSAGE_WAS_REMOVING
     else:
         status = FoundStatus.NO_MATCHED_MESSAGE

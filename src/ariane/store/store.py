@@ -23,6 +23,7 @@ from ariane.clock import Clock
 from ariane.config import StoreConfig
 from ariane.disk import Disk, Lock, MappedFile
 from ariane.errors import DiskFull, StoreError, StoreReadOnly, UnsupportedStore
+from ariane.kernel.filters import Filter
 from ariane.kernel.log import (
     Index,
     Log,
@@ -298,8 +299,12 @@ class Store:
         count_max: int,
         bytes_max: int = READ_BYTES_MAX,
         tag_codes: frozenset[int] | None = None,
+        expression: Filter | None = None,
     ) -> Found:
-        """Messages of a queue from a queue offset on, as stored, or what stands in the way."""
+        """Messages of a queue from a queue offset on, as stored, or what stands in the way.
+
+        Either tags or an expression may narrow them down.
+        """
         return lookups.find(
             self.log,
             self._queues.get(topic, queue_id),
@@ -308,6 +313,7 @@ class Store:
             bytes_max=bytes_max,
             tag_codes=tag_codes,
             limits=self.read_limits,
+            expression=expression,
         )
 
     def min_offset(self, topic: str, queue_id: int) -> int:
