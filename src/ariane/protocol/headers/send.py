@@ -56,6 +56,7 @@ class SendReply(Header, frozen=True, kw_only=True):
     trace_on: str | None = field(name="TRACE_ON", default=None)
     region: str | None = field(name="MSG_REGION", default=None)
     batch_unique_id: str | None = field(name="batchUniqId", default=None)
+    recall_handle: str | None = field(name="recallHandle", default=None)
     queue_offset: Int64 = field(name="queueOffset")
 
 
