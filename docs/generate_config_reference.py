@@ -74,6 +74,7 @@ WORDS: Final[dict[type[msgspec.Struct], dict[str, str]]] = {
         "brokerFastFailureEnable": "Whether the two rules above apply.",
         "vipChannelEnable": "Whether to listen two ports lower as well, for clients of old.",
         "notifyConsumerIdsChangedEnable": "Whether members hear at once when their group changes.",
+        "recallMessageEnable": "Whether a timed message may be recalled before it is due.",
         "rejectTransactionMessage": "Refuse transactional messages.",
         "transactionTimeOut": "How old a half message must be before its producer is asked"
         " about it; a message may ask for another age with `CHECK_IMMUNITY_TIME_IN_SECONDS`.",
@@ -84,6 +85,22 @@ WORDS: Final[dict[type[msgspec.Struct], dict[str, str]]] = {
         " they are noted in the log.",
         "transactionOpBatchInterval": "How long ended transactions are gathered before they"
         " are noted in the log.",
+        "maxPopPollingSize": "How many pops may wait for messages at once; more are told so.",
+        "popPollingSize": "How many of them for one queue, or for all queues, of one topic and group.",
+        "popFromRetryProbability": "How many pops of a hundred look into the retry topic first; the"
+        " others look there if the topic itself leaves room.",
+        "enableRetryTopicV2": "Whether messages not acknowledged in time come back through"
+        " `%RETRY%group+topic` rather than `%RETRY%group_topic`.",
+        "retrieveMessageFromPopRetryTopicV1": "Whether the older one is read as well then.",
+        "popResponseReturnActualRetryTopic": "Whether popped messages show the retry topic they"
+        " come from rather than the topic asked for.",
+        "initPopOffsetByCheckMsgInMem": "Whether a group that wants to start at the end starts at"
+        " the beginning of a queue that is all in memory.",
+        "defaultMessageRequestMode": "How groups read that nobody has set: `PULL` or `POP`; for"
+        " push consumers that let the broker assign queues.",
+        "defaultPopShareQueueNum": "With `POP`, how many other members' queues each reads too;"
+        " -1 is all.",
+        "serverLoadBalancerEnable": "Whether the broker assigns queues; else everybody gets all.",
     },
     StoreConfig: {
         "storePathRootDir": "The directory with everything in it, in Apache's layout.",
@@ -127,7 +144,23 @@ WORDS: Final[dict[type[msgspec.Struct], dict[str, str]]] = {
         "maxFilterMessageSize": "Bytes of queue entries one pull may look through.",
         "osPageCacheBusyTimeOutMills": "Sends that waited behind an append that took longer are"
         " refused as busy.",
-        "messageDelayLevel": "The delays behind the levels of delayed messages.",
+        "flushDelayOffsetInterval": "How often the progress of delayed messages is written to disk.",
+        "messageDelayLevel": "The delays behind the levels of delayed messages, with `s`, `m`, `h`"
+        " or `d` behind each number. What waits when it is changed keeps its time.",
+        "timerWheelEnable": "Whether messages may ask for a time (`TIMER_DELAY_SEC`,"
+        " `TIMER_DELAY_MS`, `TIMER_DELIVER_MS`); they are refused otherwise.",
+        "timerPrecisionMs": "Width of a slot of the timer wheel: 100, 200, 500 or 1000. A message"
+        " is never early, and a kill repeats at most what was due within one slot. Changing it"
+        " makes the wheel be built anew at the next start.",
+        "timerMaxDelaySec": "How far ahead a message may be timed, in seconds.",
+        "timerRollWindowSlot": "How many slots ahead a message waits in the wheel; one due later is"
+        " stored anew on the way, so that it outlives its segment. Never more than two thirds of"
+        " `fileReservedTime`.",
+        "timerCongestNumEachSlot": "How many messages may wait for one slot; more are refused.",
+        "timerFlushIntervalMs": "How often wheel and timer log are flushed: what a power cut makes"
+        " be delivered again.",
+        "mappedFileSizeTimerLog": "Length of a timer-log file. It cannot be changed for a store"
+        " that exists.",
     },
     NameServerConfig: {
         "bindAddress": "Where to listen.",

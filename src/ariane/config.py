@@ -23,7 +23,9 @@ SegmentBytes = Annotated[int, Meta(ge=1024)]  # room for a record and its end ma
 Natural = Annotated[int, Meta(ge=0)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]  # 0 picks a free one
 FLUSH_MODES: Final = ("ASYNC_FLUSH", "SYNC_FLUSH")
+TIMER_PRECISIONS_MS: Final = (100, 200, 500, 1000)
 ROLES: Final = ("ASYNC_MASTER", "SYNC_MASTER")  # without replicas there is no difference
+REQUEST_MODES: Final = ("PULL", "POP")
 
 
 class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,14 +71,30 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     memory_ratio_percent: Natural = field(name="accessMessageInMemoryMaxRatio", default=40)
     filter_scan_bytes_max: Positive = field(name="maxFilterMessageSize", default=16_000)
     page_cache_busy_ms: Positive = field(name="osPageCacheBusyTimeOutMills", default=1_000)
+    delay_persist_interval_ms: Positive = field(name="flushDelayOffsetInterval", default=10_000)
     delay_levels: str = field(
         name="messageDelayLevel",
         default="1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
     )
+    timer_enabled: bool = field(name="timerWheelEnable", default=True)
+    timer_precision_ms: Positive = field(name="timerPrecisionMs", default=1_000)
+    timer_delay_max_s: Positive = field(name="timerMaxDelaySec", default=3 * 24 * 3600)
+    timer_window_slots: Positive = field(name="timerRollWindowSlot", default=2 * 24 * 3600)
+    timer_slot_messages_max: Positive = field(name="timerCongestNumEachSlot", default=2**31 - 1)
+    timer_flush_interval_ms: Positive = field(name="timerFlushIntervalMs", default=1_000)
+    timer_log_file_bytes: SegmentBytes = field(name="mappedFileSizeTimerLog", default=100 * MIB)
 
     def __post_init__(self) -> None:
         if self.flush_mode not in FLUSH_MODES:
             raise ValueError(_unusable("flushDiskType", self.flush_mode, FLUSH_MODES))
+        if self.timer_precision_ms not in TIMER_PRECISIONS_MS:
+            raise ValueError(
+                _unusable(
+                    "timerPrecisionMs",
+                    str(self.timer_precision_ms),
+                    [str(precision_ms) for precision_ms in TIMER_PRECISIONS_MS],
+                )
+            )
 
     @property
     def is_sync_flush(self) -> bool:
@@ -112,16 +130,31 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     trace_topic_enabled: bool = field(name="traceTopicEnable", default=False)
     vip_port: bool = field(name="vipChannelEnable", default=True)
     notify_consumer_changes: bool = field(name="notifyConsumerIdsChangedEnable", default=True)
+    recall_enabled: bool = field(name="recallMessageEnable", default=False)
     rejects_transactions: bool = field(name="rejectTransactionMessage", default=False)
     transaction_timeout_ms: Positive = field(name="transactionTimeOut", default=6_000)
     transaction_check_interval_ms: Positive = field(name="transactionCheckInterval", default=30_000)
     transaction_check_max: Positive = field(name="transactionCheckMax", default=15)
     operation_bytes_max: Positive = field(name="transactionOpMsgMaxSize", default=4_096)
     operation_interval_ms: Natural = field(name="transactionOpBatchInterval", default=3_000)
+    waiting_pops_max: Positive = field(name="maxPopPollingSize", default=100_000)
+    waiting_pops_per_queue_max: Positive = field(name="popPollingSize", default=1_024)
+    retry_first_percent: Natural = field(name="popFromRetryProbability", default=20)
+    retry_topics_v2: bool = field(name="enableRetryTopicV2", default=False)
+    reads_retry_topics_v1: bool = field(name="retrieveMessageFromPopRetryTopicV1", default=True)
+    shows_retry_topics: bool = field(name="popResponseReturnActualRetryTopic", default=False)
+    starts_at_zero_in_memory: bool = field(name="initPopOffsetByCheckMsgInMem", default=True)
+    request_mode: str = field(name="defaultMessageRequestMode", default="PULL")
+    pop_share_queue_count: int = field(name="defaultPopShareQueueNum", default=-1)
+    assigns_queues: bool = field(name="serverLoadBalancerEnable", default=True)
 
     def __post_init__(self) -> None:
         if self.role not in ROLES:
             raise ValueError(_unusable("brokerRole", self.role, ROLES))
+        if self.request_mode not in REQUEST_MODES:
+            raise ValueError(
+                _unusable("defaultMessageRequestMode", self.request_mode, REQUEST_MODES)
+            )
 
 
 class NameServerConfig(msgspec.Struct, frozen=True, kw_only=True):
