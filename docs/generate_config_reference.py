@@ -86,7 +86,7 @@ WORDS: Final[dict[type[msgspec.Struct], dict[str, str]]] = {
         "transactionOpBatchInterval": "How long ended transactions are gathered before they"
         " are noted in the log.",
         "maxPopPollingSize": "How many pops may wait for messages at once; more are told so.",
-        "popPollingSize": "How many of them for one queue, or for all queues, of one topic and group.",
+        "popPollingSize": "How many of them for one queue (or any queue) of a topic and group.",
         "popFromRetryProbability": "How many pops of a hundred look into the retry topic first; the"
         " others look there if the topic itself leaves room.",
         "enableRetryTopicV2": "Whether messages not acknowledged in time come back through"

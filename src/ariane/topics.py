@@ -21,6 +21,7 @@ TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+_POP_RETRY_NAME: Final = re.compile(r"%RETRY%[%|a-zA-Z0-9_-]+\+[%|a-zA-Z0-9_-]+")  # group+topic
 
 # Clients may not send to these (RocketMQ's own list).
 SEND_FORBIDDEN: Final = frozenset(
@@ -88,7 +89,7 @@ def topic_fault(topic: str) -> str | None:
     bytes_max = RETRY_TOPIC_BYTES_MAX if is_retry_or_dead_letter(topic) else TOPIC_BYTES_MAX
     if len(topic) > bytes_max:
         return f"the topic name is longer than {bytes_max} characters"
-    if _NAME.fullmatch(topic) is None:
+    if _NAME.fullmatch(topic) is None and _POP_RETRY_NAME.fullmatch(topic) is None:
         return f"the topic name {topic!r} may only hold letters, digits and % | _ -"
     return None
 
