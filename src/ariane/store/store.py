@@ -53,6 +53,8 @@ from ariane.store.recovery import Recovery
 from ariane.store.retention import is_too_full
 from ariane.store.segments import Segments
 from ariane.store.staging import Staging
+from ariane.store.timer_store import LogDoor, TimerStore
+from ariane.store.timer_wheel import SLOT_COUNT, Outlet
 
 logger: Final = logging.getLogger("ariane.store")
 
@@ -78,6 +80,7 @@ class Store:
         post: Post | None,
         loop: EventLoop | None,
         lock: Lock,
+        timer_slots: int = SLOT_COUNT,
     ) -> None:
         self.config = config
         self.read_only_reason: str | None = None
@@ -89,6 +92,7 @@ class Store:
         self._post = post
         self._loop = loop
         self._lock = lock
+        self._timer_slots = timer_slots
         self._host_bytes = host_bytes_of(store_host)
         self._is_sync = config.is_sync_flush
         self._is_started = False
@@ -128,14 +132,27 @@ class Store:
         store_host: tuple[str, int],
         post: Post | None = None,
         loop: EventLoop | None = None,
+        timer_slots: int = SLOT_COUNT,
     ) -> Store:
         """Lock, load and recover a store; nothing in it is touched before the lock is held."""
         disk.make_directory("")
         lock = disk.lock(LOCK_PATH)
         try:
-            store = cls(config, disk, clock, store_host=store_host, post=post, loop=loop, lock=lock)
+            store = cls(
+                config,
+                disk,
+                clock,
+                store_host=store_host,
+                post=post,
+                loop=loop,
+                lock=lock,
+                timer_slots=timer_slots,
+            )
             try:
                 store._assemble(store._recover())
+                store.timer.recover(
+                    was_killed=disk.exists(ABORT_PATH), sync_failed=store._has_failed_before()
+                )
             except OSError as error:
                 store._mark_failed()
                 raise StoreError(f"the store cannot be opened: {error}") from error
@@ -170,6 +187,7 @@ class Store:
             except (OSError, StoreError) as error:
                 self._fail(f"the store could not be stopped cleanly: {error}")
         self._is_started = False
+        self.timer.close()
         self._segments.close()
         self._queues.close()
         self._indexes.close()
@@ -191,6 +209,7 @@ class Store:
             self._look_at_disk()
         if self._is_due("clean", config.clean_interval_ms):
             self._keeper.clean(self.disk_used_ratio)
+        self.timer.tick()
         self.prepare()
 
     @property
@@ -267,6 +286,16 @@ class Store:
         self._commit()
         self._flusher.flush(self._flushable)
 
+    def flush_now(self) -> None:
+        """Sync the log up to its end, and return when that is done or has failed. Blocks."""
+        for _ in range(2):  # one may be under way, and cover less
+            self.flush()
+            if self._sync_thread is not None:
+                self._sync_thread.wait()
+            for name in ("commit", "flush"):
+                if name in self._lanes:
+                    self._lanes[name].wait()
+
     def checkpoint(self) -> None:
         """Put queues, index and log on the platter and say so in the checkpoint, or begin to."""
         self._commit()
@@ -289,6 +318,7 @@ class Store:
     def reconfigure(self, config: StoreConfig) -> None:
         """Work by other settings from now on; sizes and the way of flushing stay as opened."""
         self.config = self._keeper.config = config
+        self.timer.reconfigure(config)
 
     def read(
         self,
@@ -397,6 +427,7 @@ class Store:
         self._queues.remove_unused()
         self.flush()
         self.checkpoint()
+        self.timer.checkpoint()
         if self.read_only_reason is None:
             self._disk.remove(ABORT_PATH)
             self._disk.sync_directory("")
@@ -487,10 +518,44 @@ class Store:
             next_segment=self._preparation.next_segment,
             on_rolled=self._rolled,
         )
+        self.timer = self._make_timer()
         self._staging = Staging(self.log) if is_staged else None
         if self._staging is not None:
             self._staging.begin(self._segments.files[-1])
         self._keeper.remove(self._queues.trim() + self._indexes.trim(self.log.first_position))
+
+    def _make_timer(self) -> TimerStore:
+        return TimerStore(
+            self.config,
+            self._disk,
+            self._clock,
+            self._lanes["keep"],
+            log=self.log,
+            queues=self._queues,
+            outlet=Outlet(
+                index=lambda: self.index,
+                queue_of=self._queues.obtain,
+                append=self._append_again,
+                advance=self.advance,
+            ),
+            door=LogDoor(
+                flush=self.flush,
+                flushed=lambda: self.flushed,
+                fail=self._fail,
+                mark_failed=self._mark_failed,
+                may_append=lambda: self._is_started and self.refusal is None,
+            ),
+            slot_count=self._timer_slots,
+        )
+
+    def _append_again(self, message: NewMessage) -> Placed:
+        """Append what the log held before, even if it has grown larger than is allowed by now."""
+        bytes_max = self.log.record_bytes_max
+        self.log.record_bytes_max = self.config.segment_bytes - BLANK_BYTES
+        try:
+            return self.append(message)
+        finally:
+            self.log.record_bytes_max = bytes_max
 
     def _checkpoint_now(self) -> None:
         """Take a checkpoint of everything so far, and return once it is on the platter."""
@@ -540,6 +605,7 @@ class Store:
             self.log.visible = self._flusher.flushed
             self._flusher.flush(self.log.end)  # for who came meanwhile; answering can wait for it
         self._keeper.flushed()
+        self.timer.flushed()
         self._notify()
 
     def _flush_soon(self) -> None:
