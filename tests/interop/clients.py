@@ -1,17 +1,24 @@
-"""Runs a client's program against a server and reads its verdicts: `PASS name`, `FAIL name why`."""
+"""Runs clients' programs against a server and reads their verdicts: `PASS name`, `FAIL name why`.
+
+`SKIP name why` is for what the server or the client does not have.
+"""
 
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-REPORT: dict[str, dict[str, str]] = {}  # client -> feature -> verdict, for the table at the end
+Table = dict[str, dict[str, str]]  # client/server -> feature -> verdict
+
+REPORT: dict[str, Table] = {}  # by title, for the end of the run
+VERDICTS = ("PASS", "FAIL", "SKIP")
 
 
 class Verdicts:
     """What one run of a client's program found."""
 
-    def __init__(self, client: str, features: Sequence[str]) -> None:
-        self.features = REPORT[client] = dict.fromkeys(features, "FAIL: no verdict")
+    def __init__(self, title: str, run: str, features: Sequence[str]) -> None:
+        self.features = dict.fromkeys(features, "FAIL: no verdict")
+        REPORT.setdefault(title, {})[run] = self.features
         self.output = ""
 
     def run(
@@ -35,15 +42,34 @@ class Verdicts:
         for line in self.output.splitlines():
             verdict, _, rest = line.partition(" ")
             name, _, detail = rest.partition(" ")
-            if verdict in ("PASS", "FAIL") and name in self.features:
+            if verdict in VERDICTS and name in self.features:
                 self.features[name] = f"{verdict} {detail}".strip()
 
     def check(self, name: str) -> None:
-        """Fail unless the feature passed."""
+        """Fail unless the feature passed, or is not there."""
         verdict = self.features[name]
-        assert verdict.startswith("PASS"), f"{verdict}\n{self.output[-20_000:]}"
+        assert not verdict.startswith("FAIL"), f"{verdict}\n{self.output[-20_000:]}"
 
 
 def text_of(output: bytes | str | None) -> str:
     """What a process printed before it was cut off."""
     return output.decode(errors="replace") if isinstance(output, bytes) else output or ""
+
+
+def lines_of(table: Table) -> list[str]:
+    """A line per feature, a column per run: seconds, FAIL, or - where there is no such thing."""
+    runs = list(table)
+    features = list(dict.fromkeys(name for verdicts in table.values() for name in verdicts))
+    width = max(map(len, features), default=0) + 2
+    lines = [" " * width + "".join(f"{run:>15}" for run in runs)]
+    for name in features:
+        cells = (_cell(table[run].get(name, "")) for run in runs)
+        lines.append(f"{name:{width}}" + "".join(f"{cell:>15}" for cell in cells))
+    return lines
+
+
+def _cell(verdict: str) -> str:
+    kind, _, detail = verdict.partition(" ")
+    if kind == "PASS":
+        return detail.strip("()") or "pass"
+    return "FAIL" if kind.startswith("FAIL") else "-"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.processes import Ariane
-from tests.interop.clients import REPORT
+from tests.interop.clients import REPORT, lines_of
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +26,11 @@ def scratch(tmp_path: Path) -> Iterator[Path]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if REPORT:
-        terminalreporter.section("real clients")
-        for client, features in REPORT.items():
+    for title, table in REPORT.items():
+        terminalreporter.section(f"{title}, by client/server")
+        for line in lines_of(table):
+            terminalreporter.write_line(line)
+        for run, features in table.items():
             for name, verdict in features.items():
-                terminalreporter.write_line(f"{client:6} {name:34} {verdict}")
+                if not verdict.startswith("PASS"):
+                    terminalreporter.write_line(f"{run} {name}: {verdict}")

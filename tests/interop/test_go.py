@@ -16,9 +16,9 @@ FEATURES = re.findall(r'^\t\{"([a-z-]+)", ', (PROGRAM / "main.go").read_text(), 
 @pytest.fixture(scope="module")
 def verdicts(ariane: Ariane, tmp_path_factory: pytest.TempPathFactory) -> Verdicts:
     """One run of the whole program."""
-    verdicts = Verdicts("go", FEATURES)
+    verdicts = Verdicts("basics", "go/ariane", FEATURES)
     verdicts.run(
-        [PROGRAM / "target/interop", ariane.namesrv_address, ariane.broker_address],
+        [PROGRAM / "target/interop", "basics", ariane.namesrv_address, ariane.broker_address],
         tmp_path_factory.mktemp("go"),
         timeout_s=180,
     )

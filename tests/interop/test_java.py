@@ -24,7 +24,7 @@ HASTE = [
 def verdicts(ariane: Ariane, tmp_path_factory: pytest.TempPathFactory) -> Verdicts:
     """One run of the whole program: a JVM for each feature would take minutes to start."""
     home: Path = tmp_path_factory.mktemp("java")
-    verdicts = Verdicts("java", FEATURES)
+    verdicts = Verdicts("basics", "java/ariane", FEATURES)
     verdicts.run(
         [
             "java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",

@@ -1,13 +1,13 @@
-// Drives a broker with Apache's own Go client, one feature after the other, and prints "PASS name" or
-// "FAIL name why" for each. Usage: interop NAME_SERVER BROKER [FEATURE...]
+// Drives a broker with Apache's own Go client and prints "PASS name" or "FAIL name why" for each feature.
+// Usage: interop basics|messaging NAME_SERVER BROKER [FEATURE...]
 package main
 
 import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/apache/rocketmq-client-go/v2"
@@ -20,10 +20,8 @@ import (
 
 const patience = 30 * time.Second
 
-var features = []struct {
-	name  string
-	check func(*cluster) error
-}{
+// basics is what every client does with every broker.
+var basics = []feature{
 	{"producer-sync", (*cluster).sendSync},
 	{"producer-async", (*cluster).sendAsync},
 	{"producer-one-way", (*cluster).sendOneWay},
@@ -42,30 +40,21 @@ type cluster struct {
 	admin    admin.Admin
 	producer rocketmq.Producer
 	broker   string
-	names    int
+	names    atomic.Int64
 }
 
 func main() {
 	rlog.SetLogLevel("fatal")
-	c, err := connect(os.Args[1], os.Args[2])
+	c, err := connect(os.Args[2], os.Args[3])
 	if err != nil {
 		fmt.Println("FAIL connect", err)
 		os.Exit(1)
 	}
-	failed := false
-	for _, feature := range features {
-		if wanted := os.Args[3:]; len(wanted) > 0 && !contains(wanted, feature.name) {
-			continue
-		}
-		start := time.Now()
-		if err := feature.check(c); err != nil {
-			failed = true
-			fmt.Println("FAIL", feature.name, strings.ReplaceAll(err.Error(), "\n", " "))
-		} else {
-			fmt.Printf("PASS %s (%.1f s)\n", feature.name, time.Since(start).Seconds())
-		}
+	features, atOnce := basics, 1
+	if os.Args[1] == "messaging" {
+		features, atOnce = messaging, 6 // most of them wait
 	}
-	if failed {
+	if !c.runAll(features, os.Args[4:], atOnce) {
 		os.Exit(1)
 	}
 }
@@ -76,35 +65,43 @@ func connect(nameServer, broker string) (*cluster, error) {
 	if c.admin, err = admin.NewAdmin(admin.WithResolver(c.resolver)); err != nil {
 		return nil, err
 	}
-	c.producer, err = rocketmq.NewProducer(
+	c.producer, err = c.startProducer("interop-go-producer", producer.WithQueueSelector(producer.NewRoundRobinQueueSelector()))
+	return c, err
+}
+
+// startProducer gives a running producer of the group, to be shut down by whoever asked for it.
+func (c *cluster) startProducer(group string, options ...producer.Option) (rocketmq.Producer, error) {
+	started, err := rocketmq.NewProducer(append([]producer.Option{
 		producer.WithNsResolver(c.resolver),
-		producer.WithGroupName("interop-go-producer"),
-		producer.WithQueueSelector(producer.NewRoundRobinQueueSelector()),
+		producer.WithGroupName(group),
+		producer.WithInstanceName(c.fresh("instance")),
 		producer.WithRetry(2),
-	)
+	}, options...)...)
 	if err != nil {
 		return nil, err
 	}
-	return c, c.producer.Start()
+	return started, started.Start()
 }
 
 // fresh gives a name that no other run on this broker has used.
 func (c *cluster) fresh(what string) string {
-	c.names++
-	return fmt.Sprintf("InteropGo_%s_%x_%d", what, time.Now().UnixMilli(), c.names)
+	return fmt.Sprintf("InteropGo_%s_%x_%d", what, time.Now().UnixMilli(), c.names.Add(1))
 }
 
-// topic makes a topic with four queues and waits until its route is known.
-func (c *cluster) topic(what string) (string, error) {
+// topic makes a topic with four queues.
+func (c *cluster) topic(what string) (string, error) { return c.topicOf(what, 4) }
+
+// topicOf makes a topic and waits until its route is known.
+func (c *cluster) topicOf(what string, count int) (string, error) {
 	topic := c.fresh(what)
 	err := c.admin.CreateTopic(context.Background(), admin.WithTopicCreate(topic), admin.WithBrokerAddrCreate(c.broker),
-		admin.WithReadQueueNums(4), admin.WithWriteQueueNums(4))
+		admin.WithReadQueueNums(count), admin.WithWriteQueueNums(count))
 	if err != nil {
 		return "", err
 	}
 	return topic, await("route of "+topic, func() bool {
 		queues, err := c.admin.FetchPublishMessageQueues(context.Background(), topic)
-		return err == nil && len(queues) == 4
+		return err == nil && len(queues) == count
 	})
 }
 
@@ -195,10 +192,12 @@ func (in *instance) expect(prefix string, first, end int) error {
 	return nil
 }
 
-func await(what string, condition func() bool) error {
-	for deadline := time.Now().Add(patience); !condition(); time.Sleep(20 * time.Millisecond) {
+func await(what string, condition func() bool) error { return awaitFor(patience, what, condition) }
+
+func awaitFor(most time.Duration, what string, condition func() bool) error {
+	for deadline := time.Now().Add(most); !condition(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			return fmt.Errorf("waited %v in vain for %s", patience, what)
+			return fmt.Errorf("waited %v in vain for %s", most, what)
 		}
 	}
 	return nil
