@@ -60,6 +60,21 @@ def is_half(properties: Mapping[str, str], reconsume_times: int) -> bool:
     return not (reconsume_times > 0 and (_number_of(properties.get("DELAY")) or 0) > 0)
 
 
+def as_plain(message: NewMessage, properties: Mapping[str, str]) -> NewMessage:
+    """A message that begins no transaction; MessageIllegal if its system flag alone says it does.
+
+    No queue holds records with these bits, so it would be stored and never be seen.
+    """
+    if message.system_flag & SystemFlag.TRANSACTION_PREPARED == 0:
+        return message
+    if properties.get(HALF_KEY, "").lower() != "true":
+        raise MessageIllegal(
+            f"sysFlag={message.system_flag:#x} is that of a transactional message, but the property"
+            f" {HALF_KEY} is not true"
+        )
+    return replace(message, system_flag=message.system_flag & ~TRANSACTION_FLAGS)
+
+
 def half_of(message: NewMessage, properties: Mapping[str, str], group: str) -> NewMessage:
     """The message as it lies in the half topic; MessageIllegal when its properties are too long."""
     half = replace(

@@ -30,6 +30,7 @@ class Notes:
         self._half_offsets: list[int] = []
         self._size = 0  # bytes of a note with all of them
         self._timer: Timer | None = None
+        self._is_failing = False  # the next try is by the timer
 
     def add(self, half_offsets: Iterable[int]) -> None:
         """Note some more, now if there are enough, or soon."""
@@ -37,9 +38,9 @@ class Notes:
             self._half_offsets.append(half_offset)
             self._size += _size_of(half_offset)
         config = self._state.config
-        if self._size > config.operation_bytes_max:
-            self.write()
-        elif self._half_offsets and self._timer is None:
+        while self._size > config.operation_bytes_max and not self._is_failing:
+            self._write_one()
+        if self._half_offsets and self._timer is None:
             self._arm(config.operation_interval_ms / 1000)
 
     def stop(self) -> None:
@@ -50,26 +51,30 @@ class Notes:
     def write(self) -> None:
         """Write everything now; what cannot be written is tried again later."""
         self._disarm()
-        while self._half_offsets:
-            half_offsets = self._for_one_note()
-            try:
-                self._write(half_offsets)
-            except StoreError as error:
-                LOGGER.warning("ended transactions not noted yet reason=%s", error)
-                self._arm(RETRY_S)
-                return
-            del self._half_offsets[: len(half_offsets)]
-            self._size -= sum(map(_size_of, half_offsets))
+        self._is_failing = False
+        while self._half_offsets and not self._is_failing:
+            self._write_one()
 
-    def _write(self, half_offsets: list[int]) -> None:
+    def _write_one(self) -> None:
         state = self._state
+        half_offsets = self._for_one_note()
         note = operation_of(
             half_offsets,
             host=state.store_host,
             now_ms=state.clock.wall_ms(),
             unique_key=state.unique_keys.next(),
         )
-        self._on_written(placing.place(state, note).queue_offset, half_offsets)
+        try:
+            placed = placing.place(state, note)
+        except StoreError as error:
+            LOGGER.warning("ended transactions not noted yet reason=%s", error)
+            self._is_failing = True
+            self._disarm()
+            self._arm(RETRY_S)
+            return
+        del self._half_offsets[: len(half_offsets)]
+        self._size -= len(note.body)
+        self._on_written(placed.queue_offset, half_offsets)
 
     def _for_one_note(self) -> list[int]:
         """As many as are allowed together, but at least one."""

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from ariane.broker import half_messages, placing
 from ariane.broker.check_backs import CheckBacks
-from ariane.broker.half_messages import Identity
+from ariane.broker.half_messages import TRANSACTION_FLAGS, Identity, as_plain, is_half
 from ariane.broker.state import BrokerState
 from ariane.broker.transaction_checks import Fate, Ledger, Rules, check_round
 from ariane.broker.transaction_notes import Notes
@@ -30,13 +30,13 @@ from ariane.protocol.message import StoredMessage
 from ariane.store.messages import NewMessage, Placed
 from ariane.topics import DISCARD_TOPIC, HALF_TOPIC, OPERATION_TOPIC, TRANSACTION_GROUP
 
+__all__ = ["TRANSACTION_FLAGS", "Transactions", "as_half", "as_plain", "is_half"]
+
 LOGGER: Final = logging.getLogger("ariane.broker")
 
 SLICE_S: Final = 0.003  # how long a round of checks holds the loop at a time
 REFUSED_SILENT_S: Final = 10.0
 HOUR_MS: Final = 3_600_000
-
-is_half = half_messages.is_half
 
 
 def as_half(
@@ -96,6 +96,12 @@ class Transactions:
         self._notes.stop()
         self.ledger.advance(self._end)
         self._show(self.ledger.progress, self.ledger.operation_progress)
+
+    def check(self) -> None:
+        """Begin a round of checks, unless the last one has so much to do that it is still at it."""
+        if self._round is None:
+            self._round = self._checks()
+            self._continue_round()
 
     def half_at(self, log_offset: int, queue_offset: int) -> StoredMessage | None:
         """The half message that lies at both offsets, if one does."""
@@ -170,13 +176,11 @@ class Transactions:
 
     def _arm_round(self) -> None:
         interval_s = self._state.config.transaction_check_interval_ms / 1000
-        self._timers["round"] = self._state.timers.after(interval_s, self._begin_round)
+        self._timers["round"] = self._state.timers.after(interval_s, self._by_the_clock)
 
-    def _begin_round(self) -> None:
+    def _by_the_clock(self) -> None:
         self._arm_round()
-        if self._round is None:  # else the last one has so much to do that it is still at it
-            self._round = self._checks()
-            self._continue_round()
+        self.check()
 
     def _checks(self) -> Iterator[None]:
         """One round, a step at a time."""
