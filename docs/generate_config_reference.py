@@ -74,6 +74,8 @@ WORDS: Final[dict[type[msgspec.Struct], dict[str, str]]] = {
         "brokerFastFailureEnable": "Whether the two rules above apply.",
         "vipChannelEnable": "Whether to listen two ports lower as well, for clients of old.",
         "notifyConsumerIdsChangedEnable": "Whether members hear at once when their group changes.",
+        "enablePropertyFilter": "Whether consumers may filter by SQL92 expressions over properties "
+        "([which](filters.md)). On, unlike in Apache's broker: it costs nothing until used.",
         "recallMessageEnable": "Whether a timed message may be recalled before it is due.",
         "rejectTransactionMessage": "Refuse transactional messages.",
         "transactionTimeOut": "How old a half message must be before its producer is asked"

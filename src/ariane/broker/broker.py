@@ -15,6 +15,7 @@ from typing import Final
 from ariane.broker.clients import ClientRegistry
 from ariane.broker.config_update import ConfigUpdates
 from ariane.broker.consume_offsets import OffsetTable
+from ariane.broker.consumer_filters import FilterTable
 from ariane.broker.dispatch import dispatch
 from ariane.broker.flow_control import FlowControl
 from ariane.broker.hot_lane import HotLane
@@ -22,9 +23,11 @@ from ariane.broker.locks import QueueLocks
 from ariane.broker.long_polling import LongPolling
 from ariane.broker.persistence import Saver, ThreadSaver
 from ariane.broker.registration import Registration
+from ariane.broker.schedule import Schedule
 from ariane.broker.state import BrokerState
 from ariane.broker.stats import Stats
 from ariane.broker.tables import GroupTable, TopicTable
+from ariane.broker.transactions import Transactions
 from ariane.broker.unflushed import Unflushed
 from ariane.clock import Clock, Timer, Timers
 from ariane.config import BrokerConfig, StoreConfig
@@ -119,6 +122,7 @@ class Broker:
             await self._registration.stop()
         if self._state is not None:
             self._state.flow.stop()
+            self._state.schedule.stop()
             self._state.held.release_all()
         for server in self._servers:
             await server.close()
@@ -149,8 +153,10 @@ class Broker:
                 address=address,
                 connections=lambda: self.connections,
             )
-            for table in (state.topics, state.groups, state.offsets):
+            for table in (state.topics, state.groups, state.offsets, state.schedule):
                 table.load(self._disk)
+            state.filters.load(self._disk)
+            await asyncio.to_thread(state.transactions.load)
         except BaseException:
             store.stop()
             raise
@@ -187,6 +193,9 @@ class Broker:
         self._every(TICK_S, state.store.tick)
         self._every(LEASE_SCAN_S, state.locks.forget_expired)
         self._every(state.config.offset_persist_interval_ms / 1000, self._save)
+        self._every(state.store_config.delay_persist_interval_ms / 1000, state.schedule.save)
+        state.schedule.start(self._timers)
+        state.transactions.start()
 
     def _every(self, interval_s: float, job: Callable[[], None]) -> None:
         self._jobs.append(self._timers.every(interval_s, job))
@@ -196,6 +205,7 @@ class Broker:
         for file in (self.state.topics.file, self.state.groups.file, self.state.updates.file):
             file.save()
         self.state.offsets.save()
+        self.state.filters.save()
 
     def _close(self) -> None:
         """Write everything for the last time, and stop the store cleanly."""
@@ -203,9 +213,12 @@ class Broker:
             self._saver.close()
         if self._state is None:
             return
+        self._state.transactions.stop()
         for file in (self._state.topics.file, self._state.groups.file, self._state.updates.file):
             file.save_now()
         self._state.offsets.save_now()
+        self._state.filters.save_now()
+        self._state.schedule.save_now()
         self._state.store.stop()
 
 
@@ -233,6 +246,7 @@ def assemble(
         groups=GroupTable(config, clock, saver),
         offsets=OffsetTable(clock, saver),
         clients=ClientRegistry(clock),
+        filters=FilterTable(clock, saver),
         locks=QueueLocks(clock),
         stats=Stats(clock),
         flow=FlowControl(timers, lambda: state.config, lambda: state.store_config, connections),
@@ -243,6 +257,9 @@ def assemble(
         updates=updates or ConfigUpdates(clock, saver),
     )
     state.clients.may_notify = state.may_notify
+    state.clients.on_subscribe.append(state.filters.register)
+    state.schedule = Schedule(state, saver)
+    state.transactions = Transactions(state)
     state.lane = HotLane(state)
     state.topics.on_change.append(state.held.release)
     state.offsets.on_reset.append(lambda topic, group: state.held.release(topic))

@@ -88,6 +88,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     RequestCode.QUERY_CONSUMER_OFFSET: Handler(offsets.query_offset, QueryConsumerOffsetHeader),
     RequestCode.UPDATE_CONSUMER_OFFSET: Handler(offsets.update_offset, UpdateConsumerOffsetHeader),
     RequestCode.GET_ALL_CONSUMER_OFFSET: Handler(offsets.all_offsets),
+    RequestCode.GET_ALL_DELAY_OFFSET: Handler(offsets.all_delay_offsets),
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: Handler(offsets.reset_offset, ResetOffsetHeader),
     RequestCode.CLONE_GROUP_OFFSET: Handler(offsets.clone_offsets, CloneOffsetsHeader),
     RequestCode.QUERY_CORRECTION_OFFSET: Handler(offsets.correction_offsets, CorrectionHeader),

@@ -7,7 +7,7 @@ that still carries its old wishes in its properties is not delayed a second time
 
 from __future__ import annotations
 
-from ariane.broker import schedule
+from ariane.broker.delay_levels import level_of, set_aside
 from ariane.broker.messages import TIMER_KEYS, MessageIllegal
 from ariane.broker.state import BrokerState
 from ariane.protocol.message import decode_properties
@@ -34,8 +34,8 @@ def route(state: BrokerState, message: NewMessage) -> NewMessage:
     if b"DELAY" not in message.properties and b"TIMER_" not in message.properties:
         return message  # nearly all of them
     properties = decode_properties(message.properties.decode())
-    if (level := schedule.level_of(properties)) > 0:
-        return schedule.set_aside(message, level, state.store_config)
+    if level_of(properties) > 0:
+        return set_aside(message, properties, state.store_config)
     if any(key in properties for key in TIMER_KEYS):
         raise MessageIllegal("timer messages are not supported by this broker")
     return message

@@ -48,6 +48,11 @@ def number_maps(maps: Mapping[str, Mapping[int, int]]) -> str:
     )
 
 
+def numbers(values: Mapping[int, int]) -> str:
+    """The text of a map of numbers by number."""
+    return _block([f"{number}:{value}" for number, value in sorted(values.items())])
+
+
 def quoted(text: str) -> str:
     """Text as JSON."""
     return msgspec.json.encode(text).decode()

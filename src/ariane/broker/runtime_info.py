@@ -6,6 +6,7 @@ from typing import Final
 
 from ariane.broker.state import BrokerState
 from ariane.broker.stats import DayMarks
+from ariane.topics import SCHEDULE_TOPIC
 
 VERSION_TEXT: Final = "V5_3_3"  # what PROTOCOL_VERSION stands for
 
@@ -36,6 +37,7 @@ def runtime_info(state: BrokerState) -> dict[str, str]:
         "earliestMessageTimeStamp": str(store.earliest_log_ms),
         "pageCacheLockTimeMills": "0",  # one writer: whoever asks does not wait for an append
         **queue_waits(state),
+        **delays(state),
         "timerReadBehind": "0",
         "timerOffsetBehind": "0",
         "timerCongestNum": "0",
@@ -54,6 +56,14 @@ def queue_waits(state: BrokerState) -> dict[str, str]:
         "sendThreadPoolQueueHeadWaitTimeMills": waited_ms,
         "pullThreadPoolQueueHeadWaitTimeMills": waited_ms,
         "ackThreadPoolQueueHeadWaitTimeMills": waited_ms,
+    }
+
+
+def delays(state: BrokerState) -> dict[str, str]:
+    """How far each delay level is delivered, and to where its queue reaches."""
+    return {
+        f"scheduleMessageOffset_{level}": f"{offset},{state.store.max_offset(SCHEDULE_TOPIC, level - 1)}"
+        for level, offset in state.schedule.progress.offsets().items()
     }
 
 

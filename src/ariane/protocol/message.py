@@ -48,6 +48,7 @@ __all__ = [
     "encode_offset_id",
     "encode_properties",
     "java_hash",
+    "properties_text_of",
     "tags_code_of",
 ]
 
@@ -67,6 +68,7 @@ _LAYOUTS: Final = tuple(
 _SYSTEM_FLAG_AT: Final = 36
 _ADDRESS_FLAGS: Final = int(SystemFlag.BORN_HOST_IPV6 | SystemFlag.STORE_HOST_IPV6)
 _INT: Final = struct.Struct(">i")
+_MAGIC: Final = struct.Struct(">I")
 _SHORT: Final = struct.Struct(">h")
 _BYTE: Final = struct.Struct(">B")
 _BATCH_HEAD: Final = struct.Struct(">iiiii")  # total size, magic, body CRC, flag, body length
@@ -147,6 +149,17 @@ def decode_records(data: bytes) -> list[StoredMessage]:
         messages.append(message)
         position += message.size
     return messages
+
+
+def properties_text_of(record: bytes) -> bytes:
+    """The properties of one record byte for byte, for a copy of it; raises ProtocolError."""
+    (system_flag,) = _unpack(_INT, record, _SYSTEM_FLAG_AT)
+    layout = _LAYOUTS[(system_flag & _ADDRESS_FLAGS) >> 4]
+    topic_at = layout.size + _unpack(layout, record, 0)[-1]
+    topic_length = _SHORT if _unpack(_MAGIC, record, 4)[0] == MAGIC_V2 else _BYTE
+    properties_at = topic_at + topic_length.size + _unpack(topic_length, record, topic_at)[0]
+    (byte_count,) = _unpack(_SHORT, record, properties_at)
+    return _part(record, properties_at + _SHORT.size, byte_count)
 
 
 def encode_batch(entries: Iterable[BatchEntry]) -> bytes:

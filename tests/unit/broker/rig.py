@@ -70,8 +70,9 @@ class Rig:
         config: BrokerConfig | None = None,
         store_config: StoreConfig = SMALL_STORE,
         disk: SimulatedDisk | None = None,
+        clock: ManualClock | None = None,
     ) -> None:
-        self.clock = ManualClock()
+        self.clock = clock or ManualClock()
         self.timers = Timers(self.clock)
         self.clock.timers.append(self.timers)
         self.disk = disk or SimulatedDisk()

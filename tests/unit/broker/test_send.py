@@ -161,8 +161,8 @@ def test_an_unknown_topic_is_made_from_its_model(rig: Rig) -> None:
     assert (topic.write_queue_count, topic.read_queue_count, topic.permission) == (4, 4, 6)
 
 
-def test_a_retry_topic_is_an_ordinary_topic_for_sends(rig: Rig) -> None:
-    properties = "UNIQ_KEY\x01U\x02DELAY\x013\x02RETRY_TOPIC\x01T\x02"
+def test_a_retry_topic_is_made_when_it_is_sent_to(rig: Rig) -> None:
+    properties = "UNIQ_KEY\x01U\x02RETRY_TOPIC\x01T\x02"
     answer = rig.send("%RETRY%readers", 0, properties=properties, reconsume_times=1)
     assert answer.code == ResponseCode.SUCCESS
     assert len(rig.stored("%RETRY%readers")) == 1
@@ -244,11 +244,7 @@ def test_properties_too_long_even_if_only_by_ours(rig: Rig) -> None:
 
 
 SPECIAL = {
-    "delay level": ("DELAY\x013\x02", 0, "delayed"),
     "delay nonsense": ("DELAY\x01soon\x02", 0, "DELAY"),
-    "timer by second": ("TIMER_DELAY_SEC\x015\x02", 0, "timer"),
-    "timer by date": ("TIMER_DELIVER_MS\x015\x02", 0, "timer"),
-    "transaction": ("TRAN_MSG\x01true\x02", 0, "transaction"),
     "transaction flag": ("", 0x4, "transaction"),
     "inner batch": ("INNER_NUM\x015\x02", 0, "inner batches"),
     "inner batch flag": ("", 0x80, "inner batches"),
@@ -273,6 +269,19 @@ def test_what_we_could_not_treat_as_asked_is_refused_by_name(
 
 def test_no_delay_at_all_is_an_ordinary_message(rig: Rig) -> None:
     assert rig.send(properties="DELAY\x010\x02TRAN_MSG\x01false\x02").code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize("key", ["DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"])
+def test_a_batch_cannot_be_delayed(rig: Rig, key: str) -> None:
+    body = encode_batch([BatchEntry(body=b"x")])
+    remark = refused(
+        rig,
+        ResponseCode.MESSAGE_ILLEGAL,
+        properties=f"{key}\x013\x02",
+        is_batch=True,
+        body=body,
+    )
+    assert "batch" in remark
 
 
 # Batches.

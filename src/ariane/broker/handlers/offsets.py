@@ -72,6 +72,11 @@ def all_offsets(request: Request[None], state: BrokerState) -> Reply:
     return Reply.of(body=fastjson.encode(state.offsets.table()))
 
 
+def all_delay_offsets(request: Request[None], state: BrokerState) -> Reply:
+    """How far each delay level is delivered, as a replica takes it over."""
+    return Reply.of(body=fastjson.encode(state.schedule.progress.table()))
+
+
 def reset_offset(request: Request[ResetOffsetHeader], state: BrokerState) -> Reply:
     """Move a group to a moment, to the end, or to an offset; its next pulls learn of it."""
     header = request.header

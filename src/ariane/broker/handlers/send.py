@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from ariane.broker.delay_levels import level_of
 from ariane.broker.messages import (
+    TIMER_KEYS,
     UNIQUE_KEY,
     WAIT_KEY,
     MessageIllegal,
@@ -14,14 +16,15 @@ from ariane.broker.messages import (
     is_batch,
     message_of,
 )
+from ariane.broker.placing import place, put
 from ariane.broker.requests import Postponed, Reply
 from ariane.broker.state import BrokerState
+from ariane.broker.transactions import TRANSACTION_FLAGS, as_half, as_plain, is_half
 from ariane.codes import Permission, ResponseCode, SystemFlag
 from ariane.errors import InvalidParameter, RequestRejected
 from ariane.protocol.bodies import TopicConfig
 from ariane.protocol.headers.send import SendReply
 from ariane.protocol.message import decode_properties
-from ariane.store.messages import NewMessage
 from ariane.topics import (
     RETRY_PREFIX,
     SEND_FORBIDDEN,
@@ -30,8 +33,6 @@ from ariane.topics import (
     topic_fault,
 )
 
-TIMER_KEYS: Final = ("TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC")
-TRANSACTION_FLAGS: Final = SystemFlag.TRANSACTION_ROLLBACK  # both bits
 INNER_BATCH_FLAGS: Final = SystemFlag.INNER_BATCH | SystemFlag.NEED_UNWRAP
 
 
@@ -51,11 +52,11 @@ def send_one(request: SendRequest, queue_id: int, state: BrokerState) -> Reply:
     """Place one message."""
     message = message_of(request, queue_id, state)
     properties = decode_properties(message.properties.decode())
-    started_s = state.clock.monotonic_s()
-    placed = state.store.append(reroute(message, properties, state))
-    state.flow.append_took(state.clock.monotonic_s() - started_s)
-    state.stats.put_to(message.topic).add(1, placed.size)
-    state.arrived(message.topic, message.queue_id)
+    refuse_inner_batch(properties, message.system_flag)
+    if is_half(properties, message.reconsume_times):
+        placed = place(state, as_half(state, message, properties, request.header.group))
+    else:
+        placed = put(state, as_plain(message, properties))
     return Reply.of(
         reply_header(state, queue_id, placed.queue_offset, placed.message_id, properties),
         after=state.ack_at(placed.end_offset, waits=waits(properties)),
@@ -68,7 +69,11 @@ def send_batch(request: SendRequest, queue_id: int, state: BrokerState) -> Reply
     properties = decode_properties(header.properties or "")
     if header.topic.startswith(RETRY_PREFIX):
         raise MessageIllegal(f"batch request does not support retry group {header.topic}")
-    refuse_if_special(properties, header.system_flag, header.topic)
+    refuse_inner_batch(properties, header.system_flag)
+    if is_half(properties, 0) or header.system_flag & TRANSACTION_FLAGS:
+        raise MessageIllegal("a batch cannot be transactional; send its messages one by one")
+    if level_of(properties) > 0 or any(key in properties for key in TIMER_KEYS):
+        raise MessageIllegal("a batch cannot be delayed; send its messages one by one")
     batch = batch_of(request, queue_id, state)
     started_s = state.clock.monotonic_s()
     placed = state.store.append_batch(batch)
@@ -138,30 +143,7 @@ def choose_queue(asked: int, topic: TopicConfig, state: BrokerState) -> int:
     return asked if asked >= 0 else state.random.randrange(topic.write_queue_count or end)
 
 
-def reroute(message: NewMessage, properties: Mapping[str, str], state: BrokerState) -> NewMessage:
-    """Where the message goes first: delayed, timed and half messages take another way.
-
-    A client that cannot send a message back puts it into the group's retry topic with a delay; it
-    is stored there at once, since a retry that comes early is better than one that is lost.
-    """
-    refuse_if_special(properties, message.system_flag, message.topic)
-    return message
-
-
-def refuse_if_special(properties: Mapping[str, str], system_flag: int, topic: str) -> None:
+def refuse_inner_batch(properties: Mapping[str, str], system_flag: int) -> None:
     """Refuse what would be stored and then not treated as its sender asked."""
-    if properties.get("TRAN_MSG", "").lower() == "true" or system_flag & TRANSACTION_FLAGS:
-        raise MessageIllegal("transaction messages are not supported by this broker")
-    if any(key in properties for key in TIMER_KEYS):
-        raise MessageIllegal("timer messages are not supported by this broker")
-    if _delay_level(properties) > 0 and not topic.startswith(RETRY_PREFIX):
-        raise MessageIllegal("delayed messages are not supported by this broker")
     if "INNER_NUM" in properties or system_flag & INNER_BATCH_FLAGS:
         raise MessageIllegal("inner batches need a batch consume queue, which no topic here has")
-
-
-def _delay_level(properties: Mapping[str, str]) -> int:
-    try:
-        return int(properties.get("DELAY", "0"))
-    except ValueError:
-        raise MessageIllegal(f"DELAY={properties['DELAY']!r} is not a delay level") from None

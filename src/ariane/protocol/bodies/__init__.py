@@ -37,6 +37,7 @@ from ariane.protocol.bodies.statistics import (
 from ariane.protocol.bodies.tables import (
     ConsumerOffsets,
     DataVersion,
+    DelayOffsets,
     GroupConfigList,
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
@@ -60,6 +61,7 @@ __all__ = [
     "ConsumerList",
     "ConsumerOffsets",
     "DataVersion",
+    "DelayOffsets",
     "GroupConfigList",
     "GroupList",
     "HeartbeatData",

@@ -97,3 +97,10 @@ class ConsumerOffsets(msgspec.Struct, frozen=True, kw_only=True):
     offsets: dict[str, dict[int, int]] = field(name="offsetTable", default_factory=dict)
     # How far members have pulled; brokers before 5.5 neither write nor miss it.
     pull_offsets: dict[str, dict[int, int]] = field(name="pullOffsetTable", default_factory=dict)
+
+
+class DelayOffsets(msgspec.Struct, frozen=True, kw_only=True):
+    """config/delayOffset.json: delay level -> the first queue offset not delivered yet."""
+
+    data_version: DataVersion = field(name="dataVersion", default_factory=DataVersion)
+    offsets: dict[int, int] = field(name="offsetTable", default_factory=dict)

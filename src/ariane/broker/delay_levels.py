@@ -1,0 +1,53 @@
+"""Delay levels: what a message asks for, and how it is stored while it waits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final
+
+from ariane.broker.messages import TIMER_KEYS, MessageIllegal
+from ariane.config import StoreConfig
+from ariane.protocol.properties import amended_properties
+from ariane.store.delays import delays_ms_of
+from ariane.store.messages import NewMessage
+from ariane.topics import SCHEDULE_TOPIC
+
+DELAY_KEY: Final = "DELAY"
+REAL_TOPIC_KEY: Final = "REAL_TOPIC"
+REAL_QUEUE_KEY: Final = "REAL_QID"
+
+
+def level_of(properties: Mapping[str, str]) -> int:
+    """The delay level a message asks for; 0 or less for none; MessageIllegal if it is no number."""
+    text = properties.get(DELAY_KEY, "0")
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not (digits.isascii() and digits.isdecimal()):
+        raise MessageIllegal(f"DELAY={text!r} is not a delay level")
+    return int(text)
+
+
+def set_aside(
+    message: NewMessage, properties: Mapping[str, str], config: StoreConfig
+) -> NewMessage:
+    """The message as it waits: in its level's queue, with its own topic and queue noted.
+
+    Levels above the highest count as the highest.
+    """
+    level = min(level_of(properties), _level_count(config.delay_levels))
+    changes: dict[str, str | None] = dict.fromkeys(TIMER_KEYS)  # a level wins over a time
+    if properties[DELAY_KEY] != str(level):
+        changes[DELAY_KEY] = str(level)
+    changes |= {REAL_TOPIC_KEY: message.topic, REAL_QUEUE_KEY: str(message.queue_id)}
+    return replace(
+        message,
+        topic=SCHEDULE_TOPIC,
+        queue_id=level - 1,
+        properties=amended_properties(message.properties, changes),
+    )
+
+
+@lru_cache(maxsize=8)
+def _level_count(levels: str) -> int:
+    return len(delays_ms_of(levels))
