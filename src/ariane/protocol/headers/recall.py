@@ -12,7 +12,7 @@ class RecallHeader(Header, frozen=True, kw_only=True):
 
     group: str | None = field(name="producerGroup", default=None)
     topic: str
-    recall_handle: str = field(name="recallHandle")
+    recall_handle: str = field(name="recallHandle", default="")
     broker_name: str | None = field(name="bname", default=None)
 
 
@@ -20,3 +20,4 @@ class RecallReply(Header, frozen=True, kw_only=True):
     """Which message was taken back."""
 
     message_id: str = field(name="msgId")
+    region: str | None = field(name="MSG_REGION", default=None)
