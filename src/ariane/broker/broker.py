@@ -27,6 +27,7 @@ from ariane.broker.schedule import Schedule
 from ariane.broker.state import BrokerState
 from ariane.broker.stats import Stats
 from ariane.broker.tables import GroupTable, TopicTable
+from ariane.broker.timer import TimerService
 from ariane.broker.transactions import Transactions
 from ariane.broker.unflushed import Unflushed
 from ariane.clock import Clock, Timer, Timers
@@ -123,6 +124,7 @@ class Broker:
         if self._state is not None:
             self._state.flow.stop()
             self._state.schedule.stop()
+            self._state.timer.stop()
             self._state.held.release_all()
         for server in self._servers:
             await server.close()
@@ -195,6 +197,7 @@ class Broker:
         self._every(state.config.offset_persist_interval_ms / 1000, self._save)
         self._every(state.store_config.delay_persist_interval_ms / 1000, state.schedule.save)
         state.schedule.start(self._timers)
+        state.timer.start(self._timers)
         state.transactions.start()
 
     def _every(self, interval_s: float, job: Callable[[], None]) -> None:
@@ -259,6 +262,7 @@ def assemble(
     state.clients.may_notify = state.may_notify
     state.clients.on_subscribe.append(state.filters.register)
     state.schedule = Schedule(state, saver)
+    state.timer = TimerService(state)
     state.transactions = Transactions(state)
     state.lane = HotLane(state)
     state.topics.on_change.append(state.held.release)

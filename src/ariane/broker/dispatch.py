@@ -12,6 +12,7 @@ from ariane.broker.handlers import (
     offsets,
     pull,
     query,
+    recall,
     send,
     topics,
     transactions,
@@ -52,6 +53,7 @@ from ariane.protocol.headers.query import (
     StatisticsHeader,
     ViewHeader,
 )
+from ariane.protocol.headers.recall import RecallHeader
 from ariane.protocol.headers.send import decode_send_header
 from ariane.protocol.headers.topics import AllTopicsHeader, CreateTopicHeader, TopicHeader
 from ariane.protocol.headers.transactions import EndTransactionHeader, ResumeCheckHeader
@@ -75,6 +77,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     RequestCode.SEND_MESSAGE: Handler(send.send, decode_send_header),
     RequestCode.SEND_MESSAGE_V2: Handler(send.send, decode_send_header),
     RequestCode.SEND_BATCH_MESSAGE: Handler(send.send, decode_send_header),
+    RequestCode.RECALL_MESSAGE: Handler(recall.recall, RecallHeader),
     RequestCode.END_TRANSACTION: Handler(transactions.end_transaction, EndTransactionHeader),
     RequestCode.RESUME_CHECK_HALF_MESSAGE: Handler(transactions.resume_check, ResumeCheckHeader),
     RequestCode.PULL_MESSAGE: Handler(pull.pull, PullHeader),

@@ -7,8 +7,8 @@ that still carries its old wishes in its properties is not delayed a second time
 
 from __future__ import annotations
 
+from ariane.broker import timed
 from ariane.broker.delay_levels import level_of, set_aside
-from ariane.broker.messages import TIMER_KEYS, MessageIllegal
 from ariane.broker.state import BrokerState
 from ariane.protocol.message import decode_properties
 from ariane.store.messages import NewMessage, Placed
@@ -30,12 +30,10 @@ def place(state: BrokerState, message: NewMessage) -> Placed:
 
 
 def route(state: BrokerState, message: NewMessage) -> NewMessage:
-    """The message as it is stored first; raises MessageIllegal for a wish that cannot be met."""
+    """The message as it is stored first; raises RequestRejected for a wish that cannot be met."""
     if b"DELAY" not in message.properties and b"TIMER_" not in message.properties:
         return message  # nearly all of them
     properties = decode_properties(message.properties.decode())
     if level_of(properties) > 0:
         return set_aside(message, properties, state.store_config)
-    if any(key in properties for key in TIMER_KEYS):
-        raise MessageIllegal("timer messages are not supported by this broker")
-    return message
+    return timed.route(state, message, properties)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ariane.broker.schedule import Schedule
     from ariane.broker.stats import Stats
     from ariane.broker.tables import GroupTable, TopicTable
+    from ariane.broker.timer import TimerService
     from ariane.broker.transactions import Transactions
     from ariane.broker.unflushed import Unflushed
     from ariane.store.store import Store
@@ -57,6 +58,7 @@ class BrokerState:
     updates: ConfigUpdates
     registration: Registration | None = None  # once the broker serves
     schedule: Schedule = field(init=False)  # places messages, as the handlers do
+    timer: TimerService = field(init=False)
     transactions: Transactions = field(init=False)
     lane: HotLane = field(init=False)  # stands in for the handlers, so it needs all the rest
 

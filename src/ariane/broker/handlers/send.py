@@ -16,9 +16,10 @@ from ariane.broker.messages import (
     is_batch,
     message_of,
 )
-from ariane.broker.placing import place, put
+from ariane.broker.placing import place, route
 from ariane.broker.requests import Postponed, Reply
 from ariane.broker.state import BrokerState
+from ariane.broker.timed import recall_handle_of
 from ariane.broker.transactions import TRANSACTION_FLAGS, as_half, as_plain, is_half
 from ariane.codes import Permission, ResponseCode, SystemFlag
 from ariane.errors import InvalidParameter, RequestRejected
@@ -54,11 +55,19 @@ def send_one(request: SendRequest, queue_id: int, state: BrokerState) -> Reply:
     properties = decode_properties(message.properties.decode())
     refuse_inner_batch(properties, message.system_flag)
     if is_half(properties, message.reconsume_times):
-        placed = place(state, as_half(state, message, properties, request.header.group))
+        message = as_half(state, message, properties, request.header.group)
     else:
-        placed = put(state, as_plain(message, properties))
+        message = route(state, as_plain(message, properties))
+    placed = place(state, message)
     return Reply.of(
-        reply_header(state, queue_id, placed.queue_offset, placed.message_id, properties),
+        reply_header(
+            state,
+            queue_id,
+            placed.queue_offset,
+            placed.message_id,
+            properties,
+            recall_handle=recall_handle_of(message, state.config.name),
+        ),
         after=state.ack_at(placed.end_offset, waits=waits(properties)),
     )
 
@@ -93,6 +102,8 @@ def reply_header(
     queue_offset: int,
     message_id: str,
     properties: Mapping[str, str],
+    *,
+    recall_handle: str | None = None,
 ) -> SendReply:
     """What the producer learns of where its message went."""
     return SendReply(
@@ -101,6 +112,7 @@ def reply_header(
         message_id=message_id,
         trace_on="true" if state.config.trace_on else "false",
         region=state.config.region,
+        recall_handle=recall_handle,
         queue_offset=queue_offset,
     )
 
