@@ -103,3 +103,8 @@ def group_fault(group: str) -> str | None:
     if _NAME.fullmatch(group) is None:
         return f"the group name {group!r} may only hold letters, digits and % | _ -"
     return None
+
+
+def revive_topic_of(cluster: str) -> str:
+    """The topic that is the journal of pops."""
+    return f"{SYSTEM_TOPIC_PREFIX}REVIVE_LOG_{cluster}"

@@ -22,6 +22,7 @@ from ariane.broker.hot_lane import HotLane
 from ariane.broker.locks import QueueLocks
 from ariane.broker.long_polling import LongPolling
 from ariane.broker.persistence import Saver, ThreadSaver
+from ariane.broker.pop.service import Pop
 from ariane.broker.registration import Registration
 from ariane.broker.schedule import Schedule
 from ariane.broker.state import BrokerState
@@ -126,6 +127,7 @@ class Broker:
             self._state.schedule.stop()
             self._state.timer.stop()
             self._state.held.release_all()
+            self._state.pop.release_all()
         for server in self._servers:
             await server.close()
         self._close()
@@ -158,6 +160,7 @@ class Broker:
             for table in (state.topics, state.groups, state.offsets, state.schedule):
                 table.load(self._disk)
             state.filters.load(self._disk)
+            await asyncio.to_thread(state.pop.load, self._disk)
             await asyncio.to_thread(state.transactions.load)
         except BaseException:
             store.stop()
@@ -199,6 +202,7 @@ class Broker:
         state.schedule.start(self._timers)
         state.timer.start(self._timers)
         state.transactions.start()
+        self._jobs += state.pop.start(self._timers)
 
     def _every(self, interval_s: float, job: Callable[[], None]) -> None:
         self._jobs.append(self._timers.every(interval_s, job))
@@ -207,6 +211,7 @@ class Broker:
         """Start writing what has changed; topics and groups are written when they change."""
         for file in (self.state.topics.file, self.state.groups.file, self.state.updates.file):
             file.save()
+        self.state.pop.save()
         self.state.offsets.save()
         self.state.filters.save()
 
@@ -219,6 +224,7 @@ class Broker:
         self._state.transactions.stop()
         for file in (self._state.topics.file, self._state.groups.file, self._state.updates.file):
             file.save_now()
+        self._state.pop.save_now()
         self._state.offsets.save_now()
         self._state.filters.save_now()
         self._state.schedule.save_now()
@@ -264,6 +270,7 @@ def assemble(
     state.schedule = Schedule(state, saver)
     state.timer = TimerService(state)
     state.transactions = Transactions(state)
+    state.pop = Pop(state, saver)
     state.lane = HotLane(state)
     state.topics.on_change.append(state.held.release)
     state.offsets.on_reset.append(lambda topic, group: state.held.release(topic))

@@ -31,7 +31,8 @@ class OffsetTable:
     def __init__(self, clock: Clock, saver: Saver) -> None:
         self.version = DataVersion(timestamp=clock.wall_ms())
         self.on_reset: list[Callable[[str, str], None]] = []  # told (topic, group)
-        self._file = SavedFile(OFFSETS_PATH, self._encode, saver)
+        self.before_save: list[Callable[[], None]] = []  # each may bring the table up to date
+        self.file = SavedFile(OFFSETS_PATH, self._encode, saver)
         self._clock = clock
         self._offsets: dict[str, Offsets] = {}
         self._pulled: dict[str, Offsets] = {}  # where pulls stand: ahead of commits, not saved
@@ -129,12 +130,12 @@ class OffsetTable:
     def save(self) -> None:
         """Write the table if anything moved since it was last written."""
         self._notice()
-        self._file.save()
+        self.file.save()
 
     def save_now(self) -> None:
         """The last save before a stop."""
         self._notice()
-        self._file.save_now()
+        self.file.save_now()
 
     def table(self) -> ConsumerOffsets:
         """Everything, as it is shown and saved."""
@@ -155,11 +156,13 @@ class OffsetTable:
         return group_topics
 
     def _notice(self) -> None:
+        for bring_up_to_date in self.before_save:
+            bring_up_to_date()
         text = pretty.number_maps(self._offsets)
         if text != self._text:
             self._text = text
             self.version = next_version(self.version, self._clock)
-            self._file.mark()
+            self.file.mark()
 
     def _encode(self) -> bytes:
         return pretty.document(

@@ -10,6 +10,8 @@ from ariane.broker.handlers import (
     clients,
     groups,
     offsets,
+    pop,
+    pop_acks,
     pull,
     query,
     recall,
@@ -45,6 +47,14 @@ from ariane.protocol.headers.offsets import (
     ResetOffsetHeader,
     SearchOffsetHeader,
     UpdateConsumerOffsetHeader,
+)
+from ariane.protocol.headers.pop import (
+    AckHeader,
+    ChangeInvisibleHeader,
+    NotificationHeader,
+    PeekHeader,
+    PollingHeader,
+    PopHeader,
 )
 from ariane.protocol.headers.pull import PullHeader
 from ariane.protocol.headers.query import (
@@ -82,6 +92,16 @@ HANDLERS: Final[dict[int, Handler]] = {
     RequestCode.RESUME_CHECK_HALF_MESSAGE: Handler(transactions.resume_check, ResumeCheckHeader),
     RequestCode.PULL_MESSAGE: Handler(pull.pull, PullHeader),
     RequestCode.LITE_PULL_MESSAGE: Handler(pull.pull, PullHeader),
+    RequestCode.POP_MESSAGE: Handler(pop.pop, PopHeader),
+    RequestCode.ACK_MESSAGE: Handler(pop_acks.ack, AckHeader),
+    RequestCode.BATCH_ACK_MESSAGE: Handler(pop_acks.batch_ack),
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: Handler(
+        pop_acks.change_invisible, ChangeInvisibleHeader
+    ),
+    RequestCode.PEEK_MESSAGE: Handler(pop.peek_messages, PeekHeader),
+    RequestCode.NOTIFICATION: Handler(pop.notification, NotificationHeader),
+    RequestCode.POLLING_INFO: Handler(pop.polling_info, PollingHeader),
+    RequestCode.POP_ROLLBACK: Handler(pop.pop_rollback),
     RequestCode.QUERY_MESSAGE: Handler(query.query, QueryHeader),
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Handler(query.search_offset, SearchOffsetHeader),
     RequestCode.GET_MAX_OFFSET: Handler(query.max_offset, MaxOffsetHeader),

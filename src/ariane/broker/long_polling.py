@@ -3,8 +3,9 @@
 Theory of operation. A held pull belongs to one queue. While a queue has any, the kernel's
 `is_waiting` flag on it is set, and an append to it is reported to `arrived`, which only notes the
 queue; the wake runs once for all the appends of one turn of the loop. A wake carries the pull out
-again from where it last looked: messages found (or an error) are the answer; messages that its tags
-exclude move `queue_offset` past them and the pull stays. What the flush has not covered yet is not
+again from where it last looked: messages found (or an error) are the answer; messages that its
+filter excludes move `queue_offset` past them and the pull stays, to look further in the loop's next
+turn if one look did not reach the end. What the flush has not covered yet is not
 visible, so a queue that was woken too early is looked at again when the store's watermark moves.
 
 Invariant: a held pull is in its queue's set and in exactly one expiry slot, or in neither.
@@ -13,7 +14,7 @@ Invariant: a held pull is in its queue's set and in exactly one expiry slot, or 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from ariane.broker.requests import Held, Reply, attempt
@@ -44,10 +45,15 @@ class LongPolling:
         self._unseen: set[QueueKey] = set()  # arrived, but not visible yet
         self._wake: Timer | None = None
         self._expiry: Timer | None = None
+        self.is_watched_by_others: Callable[[str, int], bool] = lambda topic, queue_id: False
         store.on_advance.append(self._on_advance)
 
     def __len__(self) -> int:
         return self._count
+
+    def is_watched(self, topic: str, queue_id: int) -> bool:
+        """Whether a pull waits for the queue."""
+        return (topic, queue_id) in self._queues
 
     def hold(self, held: Held) -> None:
         """Keep a pull until its queue grows or its time is up."""
@@ -104,25 +110,26 @@ class LongPolling:
     def _wake_queues(self, queues: Iterable[QueueKey]) -> None:
         for queue in queues:
             for held in list(self._queues.get(queue, {}).values()):
-                if not self._look_again(held):
-                    self._unseen.add(queue)
+                self._look_again(held)
 
-    def _look_again(self, held: Held) -> bool:
-        """Carry the pull out from where it last looked; False when there was nothing to see yet."""
-        end = self._store.max_offset(held.topic, held.queue_id)
+    def _look_again(self, held: Held) -> None:
+        """Carry the pull out from where it last looked."""
+        queue = (held.topic, held.queue_id)
+        end = self._store.max_offset(*queue)
         if end <= held.queue_offset:
-            return False
-        while held.queue_offset < end:
-            reply = _again(held)
-            next_offset = getattr(reply.header, "next_offset", 0)
-            if (
-                reply.code is not ResponseCode.PULL_RETRY_IMMEDIATELY
-                or next_offset <= held.queue_offset
-            ):
-                self._answer(held, reply)
-                return True
-            held.queue_offset = next_offset  # nothing in between was meant for this pull
-        return True
+            self._unseen.add(queue)
+            return
+        reply = _again(held)
+        next_offset = getattr(reply.header, "next_offset", 0)
+        if (
+            reply.code is not ResponseCode.PULL_RETRY_IMMEDIATELY
+            or next_offset <= held.queue_offset
+        ):
+            self._answer(held, reply)
+            return
+        held.queue_offset = next_offset  # nothing in between was meant for this pull
+        if next_offset < end:
+            self.arrived(*queue)  # on with it after everybody else's turn
 
     def _expire(self) -> None:
         self._expiry = None
@@ -153,7 +160,7 @@ class LongPolling:
         del waiting[id(held)]
         if not waiting:
             del self._queues[queue]
-            self._store.queue(*queue).is_waiting = False
+            self._store.queue(*queue).is_waiting = self.is_watched_by_others(*queue)
         slot = self._slots[_slot_of(held)]
         del slot[id(held)]
         if not slot:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
@@ -93,6 +94,7 @@ class SavedFile:
         self._waiting: list[WhenSaved] = []  # for the next write
         self._in_flight: list[WhenSaved] = []  # for the one under way
         self._written_generation = 0  # of the write under way or just ended
+        self.barrier: Callable[[Job], None] = at_once  # runs a write once it may be seen
 
     def mark(self) -> None:
         """Note that the table has changed; somebody will call `save` in time."""
@@ -111,11 +113,12 @@ class SavedFile:
         self._in_flight, self._waiting = self._waiting, []
         self._written_generation = generation = self.generation
         content = self._encode()
-        self.saver.run(lambda: self._write(content, generation))
+        self.barrier(partial(self._hand_over, content, generation))
 
     def save_now(self) -> None:
         """Write the table whatever was under way: the last save, once the saver is closed."""
         self._is_writing = False
+        self.barrier = at_once
         self._waiting = self._in_flight + self._waiting
         self.save()
 
@@ -128,6 +131,9 @@ class SavedFile:
         else:
             self._waiting.append(callback)
             self.save()
+
+    def _hand_over(self, content: bytes, generation: int) -> None:
+        self.saver.run(lambda: self._write(content, generation))
 
     def _write(self, content: bytes, generation: int) -> None:
         fault: Exception | None = None

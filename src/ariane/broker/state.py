@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ariane.broker.hot_lane import HotLane
     from ariane.broker.locks import QueueLocks
     from ariane.broker.long_polling import LongPolling
+    from ariane.broker.pop.service import Pop
     from ariane.broker.registration import Registration
     from ariane.broker.schedule import Schedule
     from ariane.broker.stats import Stats
@@ -60,6 +61,7 @@ class BrokerState:
     schedule: Schedule = field(init=False)  # places messages, as the handlers do
     timer: TimerService = field(init=False)
     transactions: Transactions = field(init=False)
+    pop: Pop = field(init=False)
     lane: HotLane = field(init=False)  # stands in for the handlers, so it needs all the rest
 
     def ack_at(self, end_offset: int, *, waits: bool) -> int | None:
@@ -69,6 +71,7 @@ class BrokerState:
     def arrived(self, topic: str, queue_id: int) -> None:
         """Tell whoever waits for messages of a queue that it grew."""
         self.held.arrived(topic, queue_id)
+        self.pop.arrived(topic, queue_id)
 
     def may_notify(self, group: str) -> bool:
         """Whether the members of a consumer group are told when others come and go."""

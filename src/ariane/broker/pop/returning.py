@@ -1,0 +1,170 @@
+"""Giving back what was not acknowledged in time, by the clock and in slices.
+
+The copy goes into the retry topic, then the checkpoint is noted as settled. A kill between the two
+leaves the copies as the very last records of the log, where a restart looks for them, so that
+nothing is given back twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from ariane.broker.placing import place
+from ariane.broker.pop.checkpoints import Checkpoint, Checkpoints
+from ariane.broker.pop.handles import popped_topic_of
+from ariane.broker.pop.journal import Journal
+from ariane.broker.pop.notes import ack_note
+from ariane.broker.pop.records import parts_of
+from ariane.broker.pop.revive import (
+    Schedule,
+    back_off_ms,
+    is_copy_of,
+    retry_topic_for,
+    revived,
+)
+from ariane.broker.system_topics import READ_WRITE
+from ariane.errors import ArianeError, InvalidParameter
+from ariane.protocol.bodies import TopicConfig
+from ariane.protocol.message import StoredMessage, decode_records
+
+if TYPE_CHECKING:
+    from ariane.broker.state import BrokerState
+
+LOGGER: Final = logging.getLogger("ariane.broker")
+
+CHECKPOINTS_AT_ONCE: Final = 32  # given back before the loop gets its turn
+TOPIC_WAIT_MS: Final = 100  # until a retry topic just made is on disk
+
+
+class Returning:
+    """What is due goes back to where it is popped again."""
+
+    def __init__(
+        self, state: BrokerState, journal: Journal, checkpoints: Checkpoints, schedule: Schedule
+    ) -> None:
+        self._state = state
+        self._journal = journal
+        self._checkpoints = checkpoints
+        self._schedule = schedule
+
+    def give_back_due(self, now_ms: int) -> bool:
+        """Give back a slice of what is due; True when there may be more."""
+        due = self._schedule.take(now_ms, CHECKPOINTS_AT_ONCE)
+        for checkpoint in due:
+            self._give_back(checkpoint, now_ms)
+        return len(due) == CHECKPOINTS_AT_ONCE
+
+    def find_given_back(self, checkpoints: list[Checkpoint], log_end: int) -> None:
+        """Settle what was given back just before a kill, and not noted: its copy ends the log."""
+        for checkpoint in checkpoints:
+            copies = self._last_copies(self._retry_topic(checkpoint), log_end)
+            if not copies:
+                continue
+            for queue_offset in checkpoint.open_offsets():
+                message = self._message(checkpoint, queue_offset)
+                if message and any(is_copy_of(copy, message[0]) for copy in copies):
+                    self._checkpoints.settle(checkpoint, checkpoint.bit_of(queue_offset))
+
+    def drop(self, checkpoint: Checkpoint) -> None:
+        """Settle what is open of a checkpoint without giving anything back."""
+        self._settle(checkpoint, checkpoint.open_offsets())
+
+    def _give_back(self, checkpoint: Checkpoint, now_ms: int) -> None:
+        if not self._has_readers(checkpoint):
+            self.drop(checkpoint)
+            return
+        topic = self._retry_topic(checkpoint)
+        try:
+            is_ready = self._is_ready(topic, checkpoint.key.group)
+        except InvalidParameter as error:  # a name too long: nobody could pop it from there
+            LOGGER.error("pop not revived checkpoint=%s reason=%s", checkpoint.key, error)
+            self.drop(checkpoint)
+            return
+        if not is_ready:
+            self._schedule.add(checkpoint, now_ms + TOPIC_WAIT_MS)
+            return
+        done: list[int] = []
+        try:
+            for queue_offset in checkpoint.open_offsets():
+                message = self._message(checkpoint, queue_offset)
+                if message is not None:
+                    place(self._state, revived(*message, checkpoint, topic))
+                done.append(queue_offset)
+        except ArianeError as error:
+            checkpoint.attempts += 1
+            wait_ms = back_off_ms(checkpoint.attempts)
+            LOGGER.warning("pop revived later topic=%s ms=%d reason=%s", topic, wait_ms, error)
+            self._schedule.add(checkpoint, now_ms + wait_ms)
+        self._settle(checkpoint, done)
+
+    def _settle(self, checkpoint: Checkpoint, offsets: list[int]) -> None:
+        if not offsets:
+            return
+        bits = sum(checkpoint.bit_of(queue_offset) for queue_offset in offsets)
+        self._checkpoints.settle(checkpoint, bits)
+        name = self._state.config.name
+        try:
+            note = ack_note(checkpoint.key, offsets, checkpoint.due_ms, name)
+            self._journal.append(note, checkpoint.revive_queue_id)
+        except ArianeError as error:  # after a restart it comes again: better twice than never
+            LOGGER.warning("pop revived and not noted key=%s reason=%s", checkpoint.key, error)
+
+    def _has_readers(self, checkpoint: Checkpoint) -> bool:
+        """Whether the topic and the group are still there."""
+        key, state = checkpoint.key, self._state
+        topic = popped_topic_of(key.topic, key.group)
+        known = state.topics.get(topic) is not None and state.topics.get(key.topic) is not None
+        return known and key.group in state.groups
+
+    def _is_ready(self, topic: str, group: str) -> bool:
+        """Make the retry topic if need be; True once it would survive a crash."""
+        topics = self._state.topics
+        if topics.get(topic) is None:
+            topics.put(
+                TopicConfig(
+                    name=topic, read_queue_count=1, write_queue_count=1, permission=READ_WRITE
+                )
+            )
+        if self._state.offsets.get(topic, group, 0) is None:
+            self._state.offsets.commit(topic, group, 0, 0)
+        return topics.is_saved(topic)
+
+    def _retry_topic(self, checkpoint: Checkpoint) -> str:
+        return retry_topic_for(checkpoint, is_v2=self._state.config.retry_topics_v2)
+
+    def _message(
+        self, checkpoint: Checkpoint, queue_offset: int
+    ) -> tuple[StoredMessage, bytes] | None:
+        """A popped message and its properties as stored; None when it is gone.
+
+        What lies behind the checkpoint's own note was never popped by it: the topic was deleted
+        and made anew since.
+        """
+        store = self._state.store
+        entry = store.queue(checkpoint.key.topic, checkpoint.key.queue_id).entry(queue_offset)
+        record = None if entry is None else store.record_at(entry[0])
+        if record is None:
+            return None
+        message = decode_records(record)[0]
+        if message.queue_offset != queue_offset or message.log_offset >= checkpoint.log_offset:
+            return None
+        return message, parts_of(record).properties
+
+    def _last_copies(self, topic: str, log_end: int) -> list[StoredMessage]:
+        """The messages of a retry topic that lie back to back at the end of the log."""
+        if self._state.topics.get(topic) is None:
+            return []
+        store = self._state.store
+        queue = store.queue(topic, 0)
+        copies: list[StoredMessage] = []
+        for queue_offset in range(queue.end - 1, queue.min_offset - 1, -1):
+            entry = queue.entry(queue_offset)
+            if entry is None or entry[0] + entry[1] != log_end:
+                break
+            record = store.log.record(entry[0], store.log.end)
+            if record is None:
+                break
+            copies += decode_records(record)
+            log_end = entry[0]
+        return copies
