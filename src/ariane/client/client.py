@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from ariane.client.admin import Admin
+from ariane.client.consuming import Consuming
 from ariane.client.messages import Message, SendReceipt
 from ariane.client.producer import DEFAULT_GROUP, SEND_TIMEOUT_S, Producer
 from ariane.client.pull_consumer import PullConsumer
@@ -17,7 +18,7 @@ from ariane.clock import Clock, SystemClock
 from ariane.topics import TOOLS_GROUP
 
 
-class Client:
+class Client(Consuming):
     """One application's connections to a cluster, shared by everything made from it.
 
     async with Client("127.0.0.1:9876") as client:

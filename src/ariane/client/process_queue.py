@@ -32,6 +32,7 @@ class ProcessQueue:
     """One queue while it is this consumer's, from the offset `position` on."""
 
     __slots__ = (
+        "_last_commit_offset",
         "_noticed_s",
         "_unfinished",
         "byte_count",
@@ -40,6 +41,7 @@ class ProcessQueue:
         "locked_s",
         "message_count",
         "position",
+        "progressed_s",
         "pulled_s",
         "queue",
     )
@@ -53,6 +55,8 @@ class ProcessQueue:
         self.is_locked = False  # by the broker, for consumers that keep order
         self.locked_s = now_s
         self.pulled_s = now_s
+        self.progressed_s = now_s
+        self._last_commit_offset = position
         self._unfinished: deque[ReceivedMessage] = deque()  # finished ones behind an unfinished too
         self._noticed_s: dict[int, float] = {}  # offset -> since when a started message is watched
 
@@ -151,6 +155,14 @@ class ProcessQueue:
         """Watch the message as if it had been started now."""
         if not message.is_done and not self.is_dropped:
             self._noticed_s[message.queue_offset] = now_s
+
+    def watch(self, *, now_s: float) -> int:
+        """The offset to commit, and a note of when it was last seen to have grown."""
+        commit_offset = self.commit_offset
+        if commit_offset != self._last_commit_offset:
+            self._last_commit_offset = commit_offset
+            self.progressed_s = now_s
+        return commit_offset
 
     def lock(self, *, now_s: float) -> None:
         """The broker has given or renewed the lock."""

@@ -66,6 +66,11 @@ class Session:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_open = False
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it has been opened and not closed."""
+        return self._is_open
+
     async def open(self) -> None:
         """Start the clockwork; connects to nobody yet."""
         self._is_open = True

@@ -1,0 +1,220 @@
+"""How an application consumes: by a decorated handler, by a loop over messages, or by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypedDict, TypeVar, Unpack
+
+import msgspec
+
+from ariane.client.consumers import Registry
+from ariane.client.delivery import Handler, Loop, delivery_of, is_async
+from ariane.client.process_queue import Limits
+from ariane.client.push_consumer import ConsumerOptions, PushConsumer
+from ariane.client.reading import DeadLetterHook
+from ariane.client.rebalance import Strategy
+from ariane.client.received import ReceivedMessage
+from ariane.client.retrying import Retry
+from ariane.client.session import Session
+from ariane.client.starting import Start
+from ariane.client.subscription import EVERYTHING, topics_of
+from ariane.errors import ClientError
+
+CONCURRENCY: Final = 20
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+H = TypeVar("H", bound=Callable[..., Any])
+
+
+class Choices(TypedDict, total=False):
+    """What may be chosen for any push consumer; `ConsumerOptions` says what it means."""
+
+    orderly: bool
+    broadcast: bool
+    start: Start
+    retry: Retry
+    dead_letter: DeadLetterHook | None
+    strategy: Strategy
+    limits: Limits
+    timeout_s: float
+    drain_s: float
+    offsets_directory: Path | None
+
+
+class Subscription:
+    """Messages of a group's share, one after the other; each is to be settled by `ack` or `nack`.
+
+    async for message in client.subscribe("orders", group="billing"):
+        async with message:
+            ...
+    """
+
+    def __init__(self, consumer: PushConsumer, loop: Loop) -> None:
+        self.consumer = consumer
+        self._loop = loop
+        self._starting: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        if self._starting is None or not self._starting.done():
+            await self._start()
+        message = await self._loop.next()
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+    async def close(self) -> None:
+        """Commit what was settled and leave the group; the loop ends."""
+        await self.consumer.close()
+
+    async def _start(self) -> None:
+        if self._starting is None:
+            self._starting = asyncio.get_running_loop().create_task(self.consumer.start())
+        await self._starting
+
+
+class Consuming:
+    """The part of a client that consumes."""
+
+    session: Session
+
+    @cached_property
+    def _registry(self) -> Registry:
+        return Registry(self.session)
+
+    @cached_property
+    def _handlers(self) -> list[PushConsumer]:
+        return []
+
+    def push_consumer(
+        self,
+        group: str,
+        handler: Handler,
+        *,
+        concurrency: int = CONCURRENCY,
+        **choices: Unpack[Choices],
+    ) -> PushConsumer:
+        """A member of the group; subscribe it to topics, then `start` it or use `async with`.
+
+        A handler that is not `async` runs on threads. A message is consumed when its handler
+        returns and tried again later when it raises.
+        """
+        delivery = delivery_of(handler, concurrency=concurrency, clock=self.session.clock)
+        return PushConsumer(
+            self.session, self._registry, group, delivery, ConsumerOptions(**choices)
+        )
+
+    def consumer(
+        self,
+        topics: str | Sequence[str],
+        *,
+        group: str,
+        tags: str = EVERYTHING,
+        sql: str | None = None,
+        model: type | None = None,
+        concurrency: int = CONCURRENCY,
+        **choices: Unpack[Choices],
+    ) -> Callable[[H], H]:
+        """Decorate a handler; `run` has it called for each message of the topics.
+
+        With a `model` the handler is called with the body, read as JSON of that type, and the
+        message.
+        """
+
+        def register(handler: H) -> H:
+            called = handler if model is None else _reading(handler, model)
+            consumer = self.push_consumer(group, called, concurrency=concurrency, **choices)
+            for topic in topics_of(topics):
+                consumer.subscribe(topic, tags=tags, sql=sql)
+            self._handlers.append(consumer)
+            return handler
+
+        return register
+
+    def subscribe(
+        self,
+        topics: str | Sequence[str],
+        *,
+        group: str,
+        tags: str = EVERYTHING,
+        sql: str | None = None,
+        concurrency: int | None = None,
+        **choices: Unpack[Choices],
+    ) -> Subscription:
+        """Messages to loop over; at most `concurrency` of them unsettled at a time."""
+        loop = Loop(unsettled_max=concurrency)
+        options = ConsumerOptions(**choices)
+        consumer = PushConsumer(self.session, self._registry, group, loop, options)
+        for topic in topics_of(topics):
+            consumer.subscribe(topic, tags=tags, sql=sql)
+        return Subscription(consumer, loop)
+
+    async def start_consumers(self) -> None:
+        """Have the decorated handlers called from now on."""
+        while self._handlers:
+            await self._handlers.pop(0).start()
+
+    async def run(self) -> None:
+        """Have the decorated handlers called until SIGINT or SIGTERM; then end in good order.
+
+        if __name__ == "__main__":
+            asyncio.run(client.run())
+        """
+        if not self._handlers:
+            raise ClientError("no handler to run; decorate one with @client.consumer(...)")
+        async with contextlib.AsyncExitStack() as stack:
+            if not self.session.is_open:
+                await self.session.open()
+                stack.push_async_callback(self.session.close)
+            with _signalled() as stop:
+                await self.start_consumers()
+                await stop.wait()
+            # A second signal is for those who do not want to wait for handlers to end.
+
+
+def _reading(handler: Callable[..., Any], model: type) -> Handler:
+    decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(model)
+    if is_async(handler):
+
+        async def call(message: ReceivedMessage) -> None:
+            await handler(decoder.decode(message.body), message)
+
+        return call
+    return lambda message: handler(decoder.decode(message.body), message)
+
+
+@contextlib.contextmanager
+def _signalled() -> Iterator[asyncio.Event]:
+    """An event that the first signal to end sets; outside the main thread only cancelling ends."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    caught = []
+    for number in SIGNALS:
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.add_signal_handler(number, stop.set)
+            caught.append(number)
+    try:
+        yield stop
+    finally:
+        for number in caught:
+            loop.remove_signal_handler(number)

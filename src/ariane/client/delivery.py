@@ -1,0 +1,383 @@
+"""How messages reach the code that consumes them: a handler that awaits, one that blocks, a loop.
+
+A handler that awaits is called by a pool of tasks that live as long as the consumer: a message
+needs no task of its own, and a handler that never waits is called straight through a whole
+answer. A handler that blocks has threads. Whoever loops asks for the next message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from queue import SimpleQueue
+from typing import Any, Final, Protocol, cast
+
+from ariane.client.received import ReceivedMessage
+from ariane.clock import Clock
+from ariane.errors import ClientError
+
+STRAIGHT_MAX: Final = 128  # messages handled before the event loop has its turn
+
+log = logging.getLogger("ariane.client")
+
+AsyncHandler = Callable[[ReceivedMessage], Awaitable[Any]]
+Handler = Callable[[ReceivedMessage], Any]
+
+
+class Source(Protocol):
+    """The holder of a message, as whoever calls the handler sees it."""
+
+    def may_begin(self, message: ReceivedMessage) -> bool:
+        """Whether the message is still to be consumed; then it counts as started."""
+        ...
+
+    def declined(self, message: ReceivedMessage) -> None:
+        """It was not begun."""
+        ...
+
+    def succeeded(self, message: ReceivedMessage, spent_s: float) -> None:
+        """Its handler returned."""
+        ...
+
+    async def failed(self, message: ReceivedMessage, error: Exception, spent_s: float) -> None:
+        """Its handler raised."""
+        ...
+
+
+class Delivery(Protocol):
+    """Takes messages to where they are consumed."""
+
+    def start(self) -> None:
+        """Begin to."""
+        ...
+
+    def offer(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Have these consumed, each as soon as it can be."""
+        ...
+
+    @property
+    def on_settled(self) -> Callable[[], None] | None:
+        """To be told when a message that was begun has ended, if that matters."""
+        ...
+
+    async def call(self, message: ReceivedMessage) -> None:
+        """Consume one message here and now; raises what the handler raises."""
+        ...
+
+    async def drain(self) -> None:
+        """Begin no more, and return when what was begun has ended."""
+        ...
+
+    def abandon(self) -> None:
+        """Do not wait any longer."""
+        ...
+
+
+def delivery_of(handler: Handler, *, concurrency: int, clock: Clock) -> Delivery:
+    """The way to call this handler, up to `concurrency` times at once."""
+    if concurrency < 1:
+        raise ClientError(f"concurrency={concurrency}: at least one message must be handled")
+    if is_async(handler):
+        return Tasks(cast("AsyncHandler", handler), count=concurrency, clock=clock)
+    return Threads(handler, count=concurrency, clock=clock)
+
+
+def is_async(handler: Callable[..., object]) -> bool:
+    """Whether calling the handler gives something to await."""
+    call = getattr(handler, "__call__", None)  # noqa: B004 - of an object that is called
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
+
+
+def source_of(message: ReceivedMessage) -> Source:
+    """Whoever wants to hear of the message."""
+    return cast("Source", message.holder)
+
+
+class Tasks:
+    """Calls a handler that awaits, from as many tasks as may run at once."""
+
+    on_settled = None
+
+    def __init__(self, handler: AsyncHandler, *, count: int, clock: Clock) -> None:
+        self._handler = handler
+        self._count = count
+        self._clock = clock
+        self._ready: deque[ReceivedMessage] = deque()
+        self._idle: list[asyncio.Future[None]] = []
+        self._is_waking = False  # an idle task has been woken and has not run yet
+        self._is_stopping = False
+        self._straight = 0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin to."""
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._work()) for _ in range(self._count)]
+
+    def offer(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Have these consumed."""
+        self._ready.extend(messages)
+        self._wake()
+
+    async def call(self, message: ReceivedMessage) -> None:
+        """Consume one message here and now."""
+        await self._handler(message)
+
+    async def drain(self) -> None:
+        """Begin no more, and return when what was begun has ended."""
+        self._is_stopping = True
+        for idle in self._idle:
+            idle.set_result(None)
+        self._idle.clear()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def abandon(self) -> None:
+        """Cancel the handlers that still run."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _wake(self) -> None:
+        # One at a time: the woken task wakes the next if there is more than it can do, which it
+        # only finds out when its handler waits for something.
+        if self._idle and not self._is_waking:
+            self._is_waking = True
+            self._idle.pop().set_result(None)
+
+    async def _work(self) -> None:
+        while not self._is_stopping:
+            if self._ready:
+                await self._handle_ready()
+            else:
+                idle = asyncio.get_running_loop().create_future()
+                self._idle.append(idle)
+                await idle
+                self._is_waking = False
+
+    async def _handle_ready(self) -> None:
+        ready, monotonic_s = self._ready, self._clock.monotonic_s
+        begun_s = monotonic_s()
+        while ready and not self._is_stopping:
+            message = ready.popleft()
+            if ready and self._idle:
+                self._wake()
+            source = source_of(message)
+            if not source.may_begin(message):
+                source.declined(message)
+                continue
+            try:
+                await self._handler(message)
+            except asyncio.CancelledError:
+                if _is_cancelled():
+                    raise
+                error = ClientError("something that the handler waited for was cancelled")
+                await source.failed(message, error, monotonic_s() - begun_s)
+                begun_s = monotonic_s()
+            except Exception as error:  # whatever users raise is for their message's account
+                await source.failed(message, error, monotonic_s() - begun_s)
+                begun_s = monotonic_s()
+            else:
+                ended_s = monotonic_s()
+                source.succeeded(message, ended_s - begun_s)
+                begun_s = ended_s
+            self._straight += 1
+            if self._straight >= STRAIGHT_MAX:
+                self._straight = 0
+                await asyncio.sleep(0)
+                begun_s = monotonic_s()
+
+
+class _Outcome:
+    """What a thread has to tell of a message."""
+
+    __slots__ = ("error", "message", "spent_s", "was_begun")
+
+    def __init__(
+        self,
+        message: ReceivedMessage,
+        *,
+        was_begun: bool = True,
+        error: Exception | None = None,
+        spent_s: float = 0.0,
+    ) -> None:
+        self.message = message
+        self.was_begun = was_begun
+        self.error = error
+        self.spent_s = spent_s
+
+
+class Threads:
+    """Calls a handler that blocks, from as many threads as may run at once."""
+
+    on_settled = None
+
+    def __init__(self, handler: Handler, *, count: int, clock: Clock) -> None:
+        self._handler = handler
+        self._count = count
+        self._clock = clock
+        self._ready: SimpleQueue[ReceivedMessage | None] = SimpleQueue()
+        self._outcomes: deque[_Outcome] = deque()
+        self._is_collecting = False  # the loop has been told and has not looked yet
+        self._is_stopping = False
+        self._alive = 0
+        self._ended = asyncio.Event()
+        self._failures: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Begin to."""
+        self._loop = asyncio.get_running_loop()
+        self._alive = self._count
+        for number in range(self._count):
+            name = f"ariane-consumer-{number}"
+            threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    def offer(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Have these consumed."""
+        for message in messages:
+            self._ready.put(message)
+
+    async def call(self, message: ReceivedMessage) -> None:
+        """Consume one message here and now, on a thread that does nothing else."""
+        self._loop = asyncio.get_running_loop()
+        await asyncio.to_thread(self._handle, message)
+
+    async def drain(self) -> None:
+        """Begin no more, and return when what was begun has ended."""
+        self._is_stopping = True
+        for _ in range(self._count):
+            self._ready.put(None)
+        if self._alive:
+            await self._ended.wait()
+        self._collect()
+        await asyncio.gather(*self._failures, return_exceptions=True)
+
+    def abandon(self) -> None:
+        """Leave the threads alone: a thread cannot be ended from outside."""
+
+    def _work(self) -> None:
+        while (message := self._ready.get()) is not None and not self._is_stopping:
+            if not source_of(message).may_begin(message):
+                self._report(_Outcome(message, was_begun=False))
+                continue
+            begun_s = self._clock.monotonic_s()
+            failure = None
+            try:
+                self._handle(message)
+            except Exception as error:  # whatever users raise is for their message's account
+                failure = error
+            spent_s = self._clock.monotonic_s() - begun_s
+            self._report(_Outcome(message, error=failure, spent_s=spent_s))
+        self._tell(self._thread_ended)
+
+    def _handle(self, message: ReceivedMessage) -> None:
+        result = self._handler(message)
+        if inspect.isawaitable(result):  # from a function that only passes one on
+            asyncio.run_coroutine_threadsafe(_awaited(result), self._loop).result()
+
+    def _report(self, outcome: _Outcome) -> None:
+        self._outcomes.append(outcome)
+        if not self._is_collecting:
+            self._is_collecting = True
+            self._tell(self._collect)
+
+    def _tell(self, callback: Callable[[], None]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(callback)
+        except RuntimeError:
+            log.info("a handler ended after the event loop")
+
+    def _thread_ended(self) -> None:
+        self._alive -= 1
+        if not self._alive:
+            self._ended.set()
+
+    def _collect(self) -> None:
+        self._is_collecting = False  # before looking: what comes later tells again
+        while self._outcomes:
+            outcome = self._outcomes.popleft()
+            message, source = outcome.message, source_of(outcome.message)
+            if not outcome.was_begun:
+                source.declined(message)
+            elif outcome.error is None:
+                source.succeeded(message, outcome.spent_s)
+            else:
+                work = source.failed(message, outcome.error, outcome.spent_s)
+                task = self._loop.create_task(work)
+                self._failures.add(task)
+                task.add_done_callback(self._failures.discard)
+
+
+class Loop:
+    """Gives messages to whoever asks for the next one."""
+
+    def __init__(self, *, unsettled_max: int | None = None) -> None:
+        if unsettled_max is not None and unsettled_max < 1:
+            raise ClientError(f"concurrency={unsettled_max}: at least one message must be handled")
+        self._unsettled_max = unsettled_max
+        self._unsettled = 0
+        self._ready: deque[ReceivedMessage] = deque()
+        self._changed = asyncio.Event()
+        self._is_stopping = False
+        self._straight = 0
+
+    def start(self) -> None:
+        """Nothing runs by itself."""
+
+    def offer(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Have these consumed."""
+        self._ready.extend(messages)
+        self._changed.set()
+
+    def on_settled(self) -> None:
+        """One of the messages given out has ended."""
+        self._unsettled -= 1
+        self._changed.set()
+
+    async def call(self, message: ReceivedMessage) -> None:
+        """Cannot be done: there is no handler."""
+        raise ClientError("this consumer has no handler; its messages are taken one by one")
+
+    async def next(self) -> ReceivedMessage | None:
+        """The next message, or None when there will be no more."""
+        while True:
+            self._straight += 1
+            if self._straight >= STRAIGHT_MAX:
+                self._straight = 0
+                await asyncio.sleep(0)
+            while self._ready and self._has_room and not self._is_stopping:
+                message = self._ready.popleft()
+                source = source_of(message)
+                if source.may_begin(message):
+                    self._unsettled += 1
+                    return message
+                source.declined(message)
+            if self._is_stopping:
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+
+    @property
+    def _has_room(self) -> bool:
+        return self._unsettled_max is None or self._unsettled < self._unsettled_max
+
+    async def drain(self) -> None:
+        """Give out no more; who has a message settles it when he likes."""
+        self._is_stopping = True
+        self._ready.clear()
+        self._changed.set()
+
+    def abandon(self) -> None:
+        """Nothing runs."""
+
+
+async def _awaited(result: Awaitable[object]) -> None:
+    await result
+
+
+def _is_cancelled() -> bool:
+    """Whether this task is to end, rather than what it waited for."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0

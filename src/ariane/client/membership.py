@@ -1,0 +1,154 @@
+"""Being one of a group: who the others are, which queues are ours, and when to ask again.
+
+The split is worked out every 20 seconds, and at once when a broker says that somebody came or went
+(but no more than once a second). What cannot be worked out now stays as it is: queues are only
+given away by a split that was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+from ariane.client.rebalance import Strategy, allocate
+from ariane.client.routes import MASTER_ID, Address, TopicRoute
+from ariane.client.session import Session
+from ariane.codes import RequestCode
+from ariane.errors import ClientError, RouteNotFound
+from ariane.protocol import fastjson
+from ariane.protocol.bodies import ConsumerList, MessageQueue
+from ariane.protocol.command import request
+from ariane.protocol.headers.groups import ConsumerGroupHeader
+
+INTERVAL_S: Final = 20.0
+GAP_S: Final = 1.0  # at least, between two rounds
+IMPATIENCE_MAX_S: Final = 8.0  # at most, until a round that left something open is repeated
+
+log = logging.getLogger("ariane.client")
+
+# Told of the queues that are ours now; answers whether they could all be taken.
+Share = Callable[[str, list[MessageQueue]], Awaitable[bool]]
+
+
+class Membership:
+    """One member's place in its group."""
+
+    def __init__(
+        self,
+        session: Session,
+        group: str,
+        *,
+        strategy: Strategy,
+        is_broadcast: bool,
+        topics: Callable[[], Iterable[str]],
+        on_share: Share,
+    ) -> None:
+        self._session = session
+        self._group = group
+        self._strategy = strategy
+        self._is_broadcast = is_broadcast
+        self._topics = topics
+        self._on_share = on_share
+        self._known: set[Address] = set()  # brokers that have heard of us as we are
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._patience_s = GAP_S
+        self._last_s = float("-inf")
+
+    def start(self) -> None:
+        """Take part, from now on."""
+        self._task = asyncio.get_running_loop().create_task(self._keep_balanced())
+
+    async def stop(self) -> None:
+        """Ask no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    def hurry(self) -> None:
+        """Ask again as soon as may be."""
+        self._wake.set()
+
+    def forget_brokers(self) -> None:
+        """Every broker must hear of us anew: what we want has changed."""
+        self._known.clear()
+
+    async def meet(self, topics: Iterable[str]) -> None:
+        """Find the topics' brokers and introduce ourselves to those that do not know us."""
+        for topic in topics:
+            try:
+                route = await self._session.routes.for_reading(topic)
+            except ClientError as error:
+                log.info("no route yet topic=%s group=%s: %s", topic, self._group, error)
+            else:
+                await self._greet(route)
+
+    async def meet_again(self, address: Address) -> None:
+        """Introduce ourselves to a broker that does not seem to know us."""
+        self._known.discard(address)
+        self._known.add(address)
+        await self._session.greet([address])
+
+    async def _keep_balanced(self) -> None:
+        while True:
+            self._wake.clear()
+            is_settled = await self._round()
+            self._patience_s = GAP_S if is_settled else min(self._patience_s * 2, IMPATIENCE_MAX_S)
+            wait_s = INTERVAL_S if is_settled else self._patience_s
+            timer = self._session.timers.after(wait_s, self._wake.set)
+            await self._wake.wait()
+            timer.cancel()
+            since_s = self._session.clock.monotonic_s() - self._last_s
+            if since_s < GAP_S:
+                await self._session.sleep(GAP_S - since_s)
+
+    async def _round(self) -> bool:
+        """Work out every topic's split once; whether nothing was left open."""
+        self._last_s = self._session.clock.monotonic_s()
+        is_settled = True
+        for topic in list(self._topics()):
+            try:
+                is_settled &= await self._balance(topic)
+            except RouteNotFound as error:
+                log.info("not balanced topic=%s group=%s: %s", topic, self._group, error)
+                is_settled = False
+            except ClientError as error:
+                log.warning("not balanced topic=%s group=%s: %s", topic, self._group, error)
+                is_settled = False
+            except Exception:  # one topic's fault must not keep the others from being read
+                log.exception("balancing failed topic=%s group=%s", topic, self._group)
+                is_settled = False
+        return is_settled
+
+    async def _balance(self, topic: str) -> bool:
+        route = await self._session.routes.for_reading(topic)
+        await self._greet(route)
+        if self._is_broadcast:
+            return await self._on_share(topic, list(route.readable))
+        if not route.readable:
+            return False
+        members = await self._members(route)
+        share = allocate(self._strategy, self._session.client_id, route.readable, members)
+        is_member = self._session.client_id in members
+        return await self._on_share(topic, share) and is_member
+
+    async def _members(self, route: TopicRoute) -> list[str]:
+        """The group as one of the topic's brokers knows it; each knows all of it."""
+        addresses = [ids[MASTER_ID] for ids in route.addresses.values() if MASTER_ID in ids]
+        if not addresses:
+            raise RouteNotFound(f"no broker of topic {route.topic!r} has a master now")
+        header = ConsumerGroupHeader(group=self._group)
+        answer = await self._session.call(
+            self._session.random.choice(addresses),
+            request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header),
+        )
+        return fastjson.decode(answer.body, ConsumerList).client_ids
+
+    async def _greet(self, route: TopicRoute) -> None:
+        addresses = {address for ids in route.addresses.values() for address in ids.values()}
+        if strangers := addresses - self._known:
+            self._known |= strangers
+            await self._session.greet(strangers)

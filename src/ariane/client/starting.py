@@ -1,0 +1,60 @@
+"""Where a group begins that has not told yet how far it got, by RocketMQ's rules.
+
+What the group committed always counts first. And a broker answers 0 by itself while a queue still
+has its first message, so a new group reads a young topic from its start whatever it asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import ClassVar, Final
+
+from ariane.client.offset_stores import OffsetStore
+from ariane.client.pulling import Puller
+from ariane.protocol.bodies import MessageQueue
+from ariane.topics import RETRY_PREFIX
+
+FIRST: Final = "CONSUME_FROM_FIRST_OFFSET"
+LAST: Final = "CONSUME_FROM_LAST_OFFSET"
+TIMESTAMP: Final = "CONSUME_FROM_TIMESTAMP"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where to begin: `Start.LAST` (only new messages), `Start.FIRST`, or `Start.at(moment)`."""
+
+    where: str
+    moment_ms: int = 0
+
+    FIRST: ClassVar[Start]
+    LAST: ClassVar[Start]
+
+    @staticmethod
+    def at(moment: datetime | int) -> Start:
+        """With the first message stored at this moment, in milliseconds when it is a number."""
+        moment_ms = moment if isinstance(moment, int) else round(moment.timestamp() * 1000)
+        return Start(TIMESTAMP, moment_ms)
+
+
+Start.FIRST = Start(FIRST)
+Start.LAST = Start(LAST)
+
+
+async def first_position(
+    start: Start, queue: MessageQueue, store: OffsetStore, puller: Puller
+) -> int:
+    """The offset to begin at; raises ClientError while nobody can tell."""
+    stored = await store.read(queue)
+    if stored is not None and stored >= 0:
+        return stored
+    is_retry = queue.topic.startswith(RETRY_PREFIX)
+    if start.where == FIRST:
+        return await puller.min_offset(queue)
+    if start.where == TIMESTAMP:
+        # What failed before that moment is not wanted either; when it failed nobody knows.
+        if is_retry:
+            return await puller.max_offset(queue)
+        return await puller.offset_at(queue, start.moment_ms)
+    # What failed is not old news: it is taken from the start.
+    return 0 if is_retry else await puller.max_offset(queue)
