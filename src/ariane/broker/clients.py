@@ -9,24 +9,23 @@ their own timers. A client that reconnects may be here twice until its old conne
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from ariane.broker.filters import TAG, TAG_TYPES, tag_codes_of
 from ariane.clock import Clock, Timer, Timers
 from ariane.codes import RequestCode
 from ariane.protocol.bodies import ConsumerData, SubscriptionData
 from ariane.protocol.bodies.clients import BROADCASTING
 from ariane.protocol.command import request
 from ariane.protocol.headers.groups import ConsumerGroupHeader
-from ariane.protocol.message import tags_code_of
 from ariane.remoting.connection import Connection
 
 LOGGER: Final = logging.getLogger("ariane.broker")
 
 EXPIRY_S: Final = 120.0
 SCAN_INTERVAL_S: Final = 10.0
-TAG: Final = "TAG"
 
 
 @dataclass(slots=True)
@@ -59,14 +58,10 @@ class Subscription(NamedTuple):
     @classmethod
     def of(cls, data: SubscriptionData) -> Subscription:
         """Read a subscription from a heartbeat."""
+        if data.expression_type not in TAG_TYPES:
+            return cls(data, data.expression_type, None, data.version)
         codes = frozenset(data.tag_codes or tag_codes_of(data.expression))
-        return cls(data, data.expression_type or TAG, codes or None, data.version)
-
-
-def tag_codes_of(expression: str) -> list[int]:
-    """The codes of the tags in `A || B`; none for an expression that takes everything."""
-    tags = [tag.strip() for tag in expression.split("||")]
-    return [] if "*" in tags else [tags_code_of(tag) for tag in tags if tag]
+        return cls(data, TAG, codes or None, data.version)
 
 
 @dataclass(slots=True)
@@ -114,6 +109,8 @@ class ClientRegistry:
         self.consumers: dict[str, ConsumerGroup] = {}
         self.producers: dict[str, Members] = {}
         self.on_change: list[Callable[[str], None]] = []  # told the group whose subscriptions moved
+        # Told a group and what a member of it just subscribed to; none of it when none is left.
+        self.on_subscribe: list[Callable[[str, Sequence[SubscriptionData]], None]] = []
         self.may_notify: Callable[[str], bool] = lambda group: True
         self._clock = clock
         self._consumes: dict[Connection, set[str]] = {}  # the groups behind each connection
@@ -149,6 +146,8 @@ class ClientRegistry:
         is_new = self._enter(client, group.name, group.members, self._consumes)
         before = group.subscriptions
         has_other_topics = group.subscribe(data.subscriptions)
+        for listener in self.on_subscribe:
+            listener(group.name, data.subscriptions)
         if group.subscriptions != before:
             self._tell(group.name)
         if is_new or has_other_topics:
@@ -228,6 +227,8 @@ class ClientRegistry:
             self._notify(group)
         else:
             del self.consumers[name]
+            for listener in self.on_subscribe:
+                listener(name, ())
             self._tell(name)
 
     def _notify(self, group: ConsumerGroup) -> None:

@@ -40,6 +40,7 @@ ALLOWED: Final[dict[str, range | None]] = {
     "deleteFileBatchMax": range(1, 1_001),
     "deleteWhen": None,
     "diskMaxUsedSpaceRatio": range(10, 96),
+    "enablePropertyFilter": None,
     "enableRetryTopicV2": None,
     "fileReservedTime": range(1, 10 * YEAR_HOURS),
     "longPollingEnable": None,

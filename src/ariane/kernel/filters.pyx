@@ -113,7 +113,7 @@ cdef class Filter:
         self.lists = self.same_bucket = NULL
 
     def __init__(self, list names not None, list nodes not None):
-        self.kept = [names, nodes]
+        self.kept = list(names)
         self.name_count = len(names)
         self.node_count = len(nodes)
         if self.node_count == 0:
@@ -191,6 +191,7 @@ cdef class Filter:
         node.op = op
         self.work_fixed += 8
         if op == CONSTANT:
+            self.kept.append(source[2])
             load_constant(&node.constant, source[1], source[2])
         elif op == PROPERTY or op == IN:
             node.slot = source[1]
@@ -200,6 +201,7 @@ cdef class Filter:
                 node.texts_first = texts_used[0]
                 node.texts_count = len(source[2])
                 for text in source[2]:
+                    self.kept.append(text)
                     self.texts[texts_used[0]] = text_of(text)
                     texts_used[0] += 1
                 node.is_negated = source[3]
@@ -215,6 +217,7 @@ cdef class Filter:
                 node.second = self.operand(source[2], index)
                 self.work_fixed += 64
             elif op >= CONTAINS:
+                self.kept.append(source[2])
                 load_constant(&node.constant, STRING, source[2])
                 node.is_negated = source[3]
                 self.work_per_byte += op == CONTAINS

@@ -25,7 +25,15 @@ from ariane.protocol.tolerant_json import Json, ObjectKey, parse, resolve_refere
 
 T = TypeVar("T")
 Writable = Union[
-    None, bool, int, float, str, msgspec.Struct, "list[Writable]", "Mapping[Key, Writable]"
+    None,
+    bool,
+    int,
+    float,
+    str,
+    msgspec.Struct,
+    tuple[int, ...],
+    "list[Writable]",
+    "Mapping[Key, Writable]",
 ]
 Key = str | int | msgspec.Struct
 
@@ -195,7 +203,7 @@ def _write(value: Writable, parts: list[str], unquoted_keys: bool) -> None:
             _write_key(key, parts, unquoted_keys)
             _write(item, parts, unquoted_keys)
         parts.append("}")
-    elif isinstance(value, list):
+    elif isinstance(value, list | tuple):
         parts.append("[")
         for position, item in enumerate(value):
             if position:
@@ -230,6 +238,8 @@ def _write_pretty(value: Writable, parts: list[str], line: str) -> None:
                 _write_key(key, parts, unquoted_keys=True)
             _write_pretty(item, parts, inner)
         parts.append(line + "}" if pairs else "}")
+    elif isinstance(value, tuple):  # an array of numbers in Java, which keeps them on one line
+        parts.append(f"[{','.join(map(_scalar, value))}]")
     elif isinstance(value, list):
         parts.append("[")
         for position, item in enumerate(value):

@@ -261,9 +261,19 @@ def test_bodies_that_cannot_be_read_are_answered_so(rig: Rig, code: int, body: b
     assert rig.state.clients.consumers == {}
 
 
-def test_only_tags_can_be_filtered_by(rig: Rig) -> None:
-    for kind, code in (("", 0), ("TAG", 0), ("SQL92", ResponseCode.SYSTEM_ERROR)):
-        data = SubscriptionData(topic="T", expression="a > 1", expression_type=kind)
+@pytest.mark.parametrize("is_on", [True, False])
+def test_what_can_be_filtered_by(rig: Rig, is_on: bool) -> None:
+    rig.configure(property_filters=is_on)
+    off, bad = ResponseCode.SYSTEM_ERROR, ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    for kind, expression, code in (
+        ("", "a > 1", 0),
+        ("TAG", "a > 1", 0),
+        ("SQL92", "a > 1", 0 if is_on else off),
+        ("SQL92", "a >", bad if is_on else off),
+        ("SQL92", "", bad if is_on else off),
+        ("SQL93", "a > 1", bad if is_on else off),
+    ):
+        data = SubscriptionData(topic="T", expression=expression, expression_type=kind)
         body = fastjson.dumps(CheckClientRequest(client_id="c1", group="g", subscription=data))
         answer = rig.call(RequestCode.CHECK_CLIENT_CONFIG, body=body)
         assert answer is not None

@@ -206,7 +206,8 @@ def test_a_subscription_that_cannot_be_read(rig: Rig, expression: str) -> None:
     assert answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
-def test_filters_other_than_tags_are_refused_by_name(rig: Rig) -> None:
+def test_filters_other_than_tags_are_refused_by_name_when_switched_off(rig: Rig) -> None:
+    rig.configure(property_filters=False)
     answer = pulled(rig, expressionType="SQL92", subscription="a > 1")
     assert (answer.code, "SQL92" in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
     rig.subscribe("readers", "T", "a > 1", expression_type="SQL92")

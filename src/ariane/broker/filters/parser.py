@@ -37,7 +37,7 @@ from ariane.broker.filters.syntax import (
 from ariane.broker.filters.tokens import Kind, Token, tokens_of
 from ariane.errors import BadFilter
 
-EXPRESSION_BYTES_MAX: Final = 64 << 10
+EXPRESSION_BYTES_MAX: Final = 32 << 10
 DEPTH_MAX: Final = 100  # parentheses, signs and NOTs within each other
 TERM_COUNT_MAX: Final = 512  # conditions of one expression; texts of IN are not counted
 

@@ -38,6 +38,7 @@ class Token(NamedTuple):
 
 
 SHOWN_MAX: Final = 40
+TOKEN_COUNT_MAX: Final = 2_048  # reading them takes some hundredths of a second
 WORDS: Final = frozenset(
     (
         *("NOT", "AND", "OR", "BETWEEN", "IN", "IS"),
@@ -93,6 +94,10 @@ def tokens_of(expression: str) -> list[Token]:
             )
         if found.lastgroup != "space":
             tokens.append(_token(str(found.lastgroup), found[0], position))
+            if len(tokens) > TOKEN_COUNT_MAX:
+                raise BadFilter(
+                    f"a filter expression of more than {TOKEN_COUNT_MAX} names, values and signs"
+                )
         position = found.end()
     tokens.append(Token(Kind.END, "", len(expression)))
     return tokens

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from ariane.broker.clients import TAG, Client
+from ariane.broker.clients import Client
+from ariane.broker.filters import TAG_TYPES
+from ariane.broker.handlers.pull import check_supported
 from ariane.broker.requests import Reply, Request
 from ariane.broker.state import BrokerState
 from ariane.codes import ResponseCode
@@ -97,13 +99,11 @@ def consumer_list(request: Request[ConsumerGroupHeader], state: BrokerState) -> 
 
 
 def check_client(request: Request[None], state: BrokerState) -> Reply:
-    """Whether the broker can filter as a client wants it to."""
-    subscription = fastjson.decode(request.body, CheckClientRequest).subscription
-    if (subscription.expression_type or TAG) != TAG:
-        raise RequestRejected(
-            f"The broker does not support consumer to filter message by "
-            f"{subscription.expression_type}; subscribe by tag"
-        )
+    """Whether the broker can filter as a client wants it to, and understands the expression."""
+    data = fastjson.decode(request.body, CheckClientRequest).subscription
+    if data.expression_type not in TAG_TYPES:
+        check_supported(data.expression_type, state)
+        state.filters.of_request(data.expression, data.expression_type)
     return Reply.of()
 
 

@@ -48,6 +48,7 @@ def delete_group(request: Request[DeleteGroupHeader], state: BrokerState) -> Non
     """Delete a group, and its progress too when asked."""
     header = request.header
     state.groups.delete(header.group)
+    state.filters.delete_group(header.group)
     if header.clean_offset:
         state.offsets.delete_group(header.group)
     answer_when_saved(request, state.groups.file)

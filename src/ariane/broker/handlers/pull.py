@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from ariane.broker.clients import tag_codes_of
+from ariane.broker.filters import TAG_TYPES, MessageFilter
 from ariane.broker.requests import Held, RejectedWith, Reply, Request
 from ariane.broker.state import BrokerState
 from ariane.codes import Permission, PullFlag, ResponseCode
@@ -17,8 +17,6 @@ from ariane.store.messages import FoundStatus
 PullRequest = Request[PullHeader]
 
 SUSPEND_MS_MAX: Final = 28_000  # clients give up, and close the connection, at 30 s
-TAG_TYPES: Final = (None, "", "TAG")
-TAGS_MAX: Final = 1_024
 
 CODES: Final = {
     FoundStatus.FOUND: ResponseCode.SUCCESS,
@@ -59,7 +57,12 @@ class Access(NamedTuple):
 
     topic: TopicConfig
     group: SubscriptionGroupConfig
-    tag_codes: frozenset[int] | None  # None: every message
+    filter: MessageFilter
+
+    @property
+    def tag_codes(self) -> frozenset[int] | None:
+        """The tags to let through; None for all."""
+        return self.filter.tag_codes
 
 
 def pull(request: PullRequest, state: BrokerState) -> Reply | Held:
@@ -105,11 +108,13 @@ def read(header: PullHeader, access: Access, first: int, state: BrokerState) -> 
         first,
         count_max=max(header.count_max, 1),
         tag_codes=access.tag_codes,
+        expression=access.filter.expression,
     )
     if found.message_count:
         state.stats.got_by(header.topic, header.group).add(found.message_count, len(found.body))
         state.flow.answered(len(found.body))
-        state.lane.granted(header, access)
+        if access.filter.expression is None:  # the lane knows tags only
+            state.lane.granted(header, access)
     state.offsets.pulled_of(header.topic, header.group)[header.queue_id] = found.next_offset
     code = CODES[found.status]
     if found.status in NEVER_WRITTEN and first != 0:
@@ -167,12 +172,12 @@ def check_access(header: PullHeader, state: BrokerState) -> Access:
 
 def filter_of(
     header: PullHeader, group: SubscriptionGroupConfig, state: BrokerState
-) -> frozenset[int] | None:
-    """The tags the pull is for: its own when it says so, else those of the last heartbeat."""
+) -> MessageFilter:
+    """What the pull is for: its own subscription when it says so, else that of the heartbeats."""
     if header.system_flag & PullFlag.SUBSCRIPTION:
-        if header.expression_type not in TAG_TYPES:
-            raise unsupported_filter(str(header.expression_type))
-        return parse_tags(header.subscription or "")
+        found = state.filters.of_request(header.subscription or "", header.expression_type)
+        check_supported(header.expression_type, state)
+        return found
     members = state.clients.consumer_group(header.group)
     if members is None:
         raise RequestRejected(
@@ -192,25 +197,17 @@ def filter_of(
         raise RequestRejected(
             "the consumer's subscription not latest", ResponseCode.SUBSCRIPTION_NOT_LATEST
         )
-    if subscription.expression_type not in TAG_TYPES:
-        raise unsupported_filter(subscription.expression_type)
-    return subscription.tag_codes
+    if subscription.expression_type in TAG_TYPES:
+        return MessageFilter(subscription.tag_codes)
+    found = state.filters.of_group(header.topic, header.group, header.subscription_version)
+    check_supported(subscription.expression_type, state)
+    return found
 
 
-def unsupported_filter(expression_type: str) -> RequestRejected:
-    """The refusal of a filter that is not by tag."""
-    return RequestRejected(
-        f"The broker does not support consumer to filter message by {expression_type}"
-    )
-
-
-def parse_tags(expression: str) -> frozenset[int] | None:
-    """Read `A || B`; None for everything."""
-    if expression in ("", "*"):
-        return None
-    tags = [tag for tag in expression.split("||") if tag.strip()]
-    if not 0 < len(tags) <= TAGS_MAX:
+def check_supported(expression_type: str | None, state: BrokerState) -> None:
+    """Raise RequestRejected when a filter is by expression and those are switched off."""
+    if expression_type not in TAG_TYPES and not state.config.property_filters:
         raise RequestRejected(
-            "parse the consumer's subscription failed", ResponseCode.SUBSCRIPTION_PARSE_FAILED
+            f"The broker does not support consumer to filter message by {expression_type}; "
+            "set enablePropertyFilter=true"
         )
-    return frozenset(tag_codes_of(expression)) or None

@@ -59,6 +59,7 @@ def delete_topic(request: Request[TopicHeader], state: BrokerState) -> None:
     if state.topics.get(name) is not None:
         state.topics.delete(name)
         state.offsets.delete_topic(name)
+        state.filters.delete_topic(name)
         state.stats.forget_topic(name)
         state.store.delete_topic(name)
     answer_when_routed(request, state)

@@ -107,9 +107,9 @@ def test_many_properties_and_a_long_list() -> None:
     message = {name: name for name in names}
     assert accepts(encoded(message))
     assert not accepts(encoded(message | {"p299": "x"}))
-    texts = ",".join(f"'{number}'" for number in range(3_000))
+    texts = ",".join(f"'{number}'" for number in range(1_000))
     accepts = of_expression(f"a IN ({texts})", "SQL92").accepts
     assert accepts is not None
-    assert [accepts(encoded({"a": text})) for text in ("0", "2999", "3000", "")] == [
+    assert [accepts(encoded({"a": text})) for text in ("0", "999", "1000", "")] == [
         True, True, False, False,
     ]  # fmt: skip
