@@ -76,8 +76,6 @@ WORDS: Final[dict[type[msgspec.Struct], dict[str, str]]] = {
         "notifyConsumerIdsChangedEnable": "Whether members hear at once when their group changes.",
         "enablePropertyFilter": "Whether consumers may filter by SQL92 expressions over properties "
         "([which](filters.md)). On, unlike in Apache's broker: it costs nothing until used.",
-        "enablePropertyFilter": "Whether consumers may filter by SQL92 expressions over properties "
-        "([which](filters.md)). On, unlike in Apache's broker: it costs nothing until used.",
         "recallMessageEnable": "Whether a timed message may be recalled before it is due.",
         "rejectTransactionMessage": "Refuse transactional messages.",
         "transactionTimeOut": "How old a half message must be before its producer is asked"

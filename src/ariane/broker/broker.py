@@ -16,7 +16,6 @@ from ariane.broker.clients import ClientRegistry
 from ariane.broker.config_update import ConfigUpdates
 from ariane.broker.consume_offsets import OffsetTable
 from ariane.broker.consumer_filters import FilterTable
-from ariane.broker.consumer_filters import FilterTable
 from ariane.broker.dispatch import dispatch
 from ariane.broker.flow_control import FlowControl
 from ariane.broker.hot_lane import HotLane
@@ -161,7 +160,6 @@ class Broker:
             for table in (state.topics, state.groups, state.offsets, state.schedule):
                 table.load(self._disk)
             state.filters.load(self._disk)
-            state.filters.load(self._disk)
             await asyncio.to_thread(state.pop.load, self._disk)
             await asyncio.to_thread(state.transactions.load)
         except BaseException:
@@ -216,7 +214,6 @@ class Broker:
         self.state.pop.save()
         self.state.offsets.save()
         self.state.filters.save()
-        self.state.filters.save()
 
     def _close(self) -> None:
         """Write everything for the last time, and stop the store cleanly."""
@@ -229,7 +226,6 @@ class Broker:
             file.save_now()
         self._state.pop.save_now()
         self._state.offsets.save_now()
-        self._state.filters.save_now()
         self._state.filters.save_now()
         self._state.schedule.save_now()
         self._state.store.stop()
@@ -260,7 +256,6 @@ def assemble(
         offsets=OffsetTable(clock, saver),
         clients=ClientRegistry(clock),
         filters=FilterTable(clock, saver),
-        filters=FilterTable(clock, saver),
         locks=QueueLocks(clock),
         stats=Stats(clock),
         flow=FlowControl(timers, lambda: state.config, lambda: state.store_config, connections),
@@ -271,7 +266,6 @@ def assemble(
         updates=updates or ConfigUpdates(clock, saver),
     )
     state.clients.may_notify = state.may_notify
-    state.clients.on_subscribe.append(state.filters.register)
     state.clients.on_subscribe.append(state.filters.register)
     state.schedule = Schedule(state, saver)
     state.timer = TimerService(state)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ariane.broker.config_update import ConfigUpdates
     from ariane.broker.consume_offsets import OffsetTable
     from ariane.broker.consumer_filters import FilterTable
-    from ariane.broker.consumer_filters import FilterTable
     from ariane.broker.flow_control import FlowControl
     from ariane.broker.hot_lane import HotLane
     from ariane.broker.locks import QueueLocks
