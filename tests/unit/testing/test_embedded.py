@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import ariane
+from ariane.client.messages import Message
 from ariane.codes import ResponseCode
 from ariane.errors import ConfigError, RequestFailed, RequestTimeout
 from ariane.sync import Client
@@ -62,6 +63,15 @@ def test_time_stands_still_until_it_is_turned(ariane_broker: EmbeddedBroker) -> 
     assert ariane_broker.now - begin == timedelta(seconds=90)
     with pytest.raises(ValueError, match="forward only"):
         ariane_broker.advance(-1)
+
+
+def test_a_delay_takes_no_time(ariane_broker: EmbeddedBroker) -> None:
+    with Client(ariane_broker.name_server) as client:
+        client.producer().send(Message("orders", b"in a minute", properties={"DELAY": "5"}))
+        ariane_broker.advance(59.9)
+        assert bodies(ariane_broker, "orders") == []
+        ariane_broker.advance(0.1)
+        assert bodies(ariane_broker, "orders") == [b"in a minute"]
 
 
 def test_clients_outlive_any_jump_of_time(ariane_broker: EmbeddedBroker) -> None:

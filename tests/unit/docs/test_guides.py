@@ -1,0 +1,104 @@
+"""The guides' code runs, and prints what they say it prints.
+
+Every ```python block of a page is run, in order and in one namespace, against a broker in this
+process whose time flies: a second of its clock passes every few milliseconds. A block may await at
+its top level. A ```text block right behind one is what it prints. Blocks that hold tests are run
+by pytest instead.
+"""
+
+import ast
+import asyncio
+import contextlib
+import io
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from inspect import CO_COROUTINE
+from pathlib import Path
+
+import pytest
+
+from ariane.testing import EmbeddedBroker
+
+pytest_plugins = ["pytester"]
+
+GUIDES = Path(__file__).resolve().parents[3] / "docs/guides"
+BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+ADDRESS = "127.0.0.1:9876"  # where the guides' broker is
+SECOND_S = 0.01  # how long a second of the broker takes
+
+
+@dataclass(frozen=True)
+class Block:
+    line: int
+    code: str
+    output: str | None
+
+    @property
+    def is_test(self) -> bool:
+        return "def test_" in self.code
+
+
+def blocks_of(page: Path) -> list[Block]:
+    text = page.read_text()
+    return [
+        Block(text[: found.start()].count("\n") + 1, found[1], found[2])
+        for found in BLOCK.finditer(text)
+    ]
+
+
+PAGES = {page.stem: page for page in sorted(GUIDES.glob("*.md")) if blocks_of(page)}
+
+
+@contextlib.contextmanager
+def flying(broker: EmbeddedBroker) -> Iterator[None]:
+    """Let the broker's time pass by itself."""
+    stopped = threading.Event()
+
+    def fly() -> None:
+        while not stopped.wait(SECOND_S):
+            broker.advance(1)
+
+    thread = threading.Thread(target=fly)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+def test_code_runs_and_prints_what_the_page_says(
+    page: Path, ariane_broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__guide__"}
+    with flying(ariane_broker), asyncio.Runner() as runner:
+        for block in blocks_of(page):
+            if block.is_test:
+                continue
+            source = "\n" * block.line + block.code.replace(ADDRESS, ariane_broker.name_server)
+            compiled = compile(source, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                result = eval(compiled, names)
+                if compiled.co_flags & CO_COROUTINE:
+                    runner.run(result)
+            if block.output is not None:
+                assert printed.getvalue() == block.output, f"{page.name}:{block.line}"
+
+
+@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+def test_tests_pass(page: Path, pytester: pytest.Pytester) -> None:
+    tests = [block for block in blocks_of(page) if block.is_test]
+    if not tests:
+        pytest.skip("the page has none")
+    for number, block in enumerate(tests):
+        pytester.path.joinpath(f"test_block_{number}.py").write_text(block.code)
+    options = ["-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function"]
+    result = pytester.runpytest_inprocess("--strict-markers", "-p", "no:cacheprovider", *options)
+    outcomes = result.parseoutcomes()
+    assert outcomes.keys() <= {"passed"}, outcomes
+    assert outcomes["passed"] == sum(block.code.count("def test_") for block in tests)
