@@ -353,6 +353,38 @@ def test_a_power_cut_may_repeat_but_never_lose_what_was_safe(mode: CrashMode, se
     assert {int(name) for name in names(rig)} == set(range(10))
 
 
+def progress_written_back(rig: Rig) -> None:
+    """Let the kernel write the page of progress to the platter, as it may at any time."""
+    mapped = rig.state.schedule.progress._mapped
+    assert mapped is not None
+    mapped.sync(0, mapped.size)
+
+
+def test_progress_that_is_ahead_of_the_log_is_not_believed(rig: Rig) -> None:
+    send(rig, "a", 1)
+    rig.state.store.flush()
+    rig.clock.advance(1)
+    assert names(rig) == ["a"]
+    progress_written_back(rig)
+    rig = killed(rig, CrashMode.DROP)
+    rig.clock.advance(0)
+    assert names(rig) == ["a"]
+
+
+def test_progress_not_believed_once_is_never_believed_again(rig: Rig) -> None:
+    send(rig, "a", 1)
+    rig.state.store.flush()
+    rig.clock.advance(1)
+    progress_written_back(rig)
+    rig = killed(rig, CrashMode.DROP)
+    for _ in range(3):  # the log is soon as long as it was, with other messages in it
+        rig.send("T", 1)
+    rig.state.store.flush()
+    rig = killed(rig, CrashMode.DROP)  # before anything was delivered
+    rig.clock.advance(0)
+    assert names(rig) == ["a"]
+
+
 def saved_offsets(rig: Rig) -> dict[str, Any]:
     saved = fastjson.loads(rig.disk.read("config/delayOffset.json"))
     assert isinstance(saved, dict)
