@@ -235,7 +235,7 @@ def test_queue_entries_are_shown_as_stored(rig: Rig) -> None:
     assert (found.min_offset, found.max_offset) == (0, 3)
     size = rig.state.store.written // 3
     assert [msgspec.structs.astuple(entry) for entry in found.entries] == [
-        (number * size, size, 2598919) for number in range(3)
+        (False, number * size, size, 2598919) for number in range(3)
     ]
     assert len(entries(rig, index=1, count=1).entries) == 1
     assert entries(rig, index=99).entries == []
@@ -247,7 +247,25 @@ def test_queue_entries_are_shown_as_stored(rig: Rig) -> None:
     online = entries(rig, consumerGroup="readers")
     assert online.subscription is not None
     assert online.subscription.expression == "TagA"
+    assert [entry.is_match for entry in online.entries] == [True] * 3
+    rig.subscribe("readers", "T", "TagB", version=1)
+    others = entries(rig, consumerGroup="readers")
+    assert [entry.is_match for entry in others.entries] == [False] * 3
     assert ask(rig, RequestCode.QUERY_CONSUME_QUEUE, topic="T", queueId=7, index=0, count=1).code
+
+
+def test_queue_entries_are_judged_for_a_group_that_filters_by_expression(rig: Rig) -> None:
+    for number in range(3):
+        rig.send("T", 0, properties=f"a\x01{number}\x02UNIQ_KEY\x01K\x02")
+    for version, expression, matches in (
+        (1, "a = 1", [False, True, False]),
+        (2, "a =", [False, False, False]),
+    ):
+        rig.subscribe("readers", "T", expression, expression_type="SQL92", version=version)
+        found = entries(rig, consumerGroup="readers")
+        assert expression in (found.filter_data or "")
+        assert [entry.is_match for entry in found.entries] == matches
+    assert entries(rig, consumerGroup="readers").filter_data == "null"
 
 
 def test_unused_topics_and_old_segments_go_on_request(rig: Rig) -> None:

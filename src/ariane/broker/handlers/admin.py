@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from ariane.broker.clients import Subscription
+from ariane.broker.filters import TAG_TYPES
 from ariane.broker.handlers.answers import answer_when_saved
 from ariane.broker.requests import Reply, Request
 from ariane.broker.runtime_info import runtime_info
@@ -15,8 +17,10 @@ from ariane.protocol import fastjson
 from ariane.protocol.bodies import KeyValueTable
 from ariane.protocol.bodies.statistics import QueueEntries, QueueEntry, Sample, Samples
 from ariane.protocol.headers.query import ConfigReply, ConsumeQueueHeader, StatisticsHeader
+from ariane.protocol.message import properties_text_of
 
 ENTRIES_MAX: Final = 10_000  # in one answer to a look at a queue
+JUDGED_ENTRIES_MAX: Final = 1_000  # when each message is looked at for a group
 
 
 def broker_info(request: Request[None], state: BrokerState) -> Reply:
@@ -81,23 +85,32 @@ def queue_entries(request: Request[ConsumeQueueHeader], state: BrokerState) -> R
         raise RequestRejected(f"{header.queue_id}@{header.topic} is not exist!")
     first = state.store.min_offset(header.topic, header.queue_id)
     end = state.store.max_offset(header.topic, header.queue_id)
+    count_max = ENTRIES_MAX if header.group is None else JUDGED_ENTRIES_MAX
     wanted = range(
         max(header.queue_offset, first),
-        min(header.queue_offset + min(header.count_max, ENTRIES_MAX), end),
+        min(header.queue_offset + min(header.count_max, count_max), end),
     )
-    subscription = filter_data = None
-    if header.group is not None:
-        found = state.clients.subscription(header.group, header.topic)
-        subscription = found and found.data
-        filter_data = None if found else f"{header.group}@{header.topic} is not online!"
+    found = None if header.group is None else state.clients.subscription(header.group, header.topic)
     body = QueueEntries(
-        filter_data=filter_data,
+        filter_data=filter_data(header, found, state),
         max_offset=end,
         min_offset=first,
-        entries=[entry_at(header, queue_offset, state) for queue_offset in wanted],
-        subscription=subscription,
+        entries=[entry_at(header, queue_offset, found, state) for queue_offset in wanted],
+        subscription=found and found.data,
     )
     return Reply.of(body=fastjson.encode(body))
+
+
+def filter_data(
+    header: ConsumeQueueHeader, found: Subscription | None, state: BrokerState
+) -> str | None:
+    """The filter of the group asked about, as it is saved; or that it is not here."""
+    if header.group is None:
+        return None
+    if found is None:
+        return f"{header.group}@{header.topic} is not online!"
+    registered = state.filters.get(header.topic, header.group)
+    return "null" if registered is None else fastjson.dumps_pretty(registered.data()).decode()
 
 
 def clean_store(request: Request[None], state: BrokerState) -> Reply:
@@ -114,8 +127,33 @@ def clean_unused_topics(request: Request[None], state: BrokerState) -> Reply:
     return Reply.of()
 
 
-def entry_at(header: ConsumeQueueHeader, queue_offset: int, state: BrokerState) -> QueueEntry:
-    """One entry of a queue."""
+def entry_at(
+    header: ConsumeQueueHeader, queue_offset: int, found: Subscription | None, state: BrokerState
+) -> QueueEntry:
+    """One entry of a queue, and whether the group asked about wants its message."""
     queue = state.store.queue(header.topic, header.queue_id)
     log_offset, size, tags_code = queue.entry(queue_offset) or (0, 0, 0)
-    return QueueEntry(log_offset=log_offset, size=size, tags_code=tags_code)
+    return QueueEntry(
+        is_match=found is not None and is_wanted(header, found, log_offset, tags_code, state),
+        log_offset=log_offset,
+        size=size,
+        tags_code=tags_code,
+    )
+
+
+def is_wanted(
+    header: ConsumeQueueHeader,
+    found: Subscription,
+    log_offset: int,
+    tags_code: int,
+    state: BrokerState,
+) -> bool:
+    """Whether a group's filter lets a message through."""
+    if found.expression_type in TAG_TYPES:
+        return found.tag_codes is None or tags_code in found.tag_codes
+    record = state.store.record_at(log_offset)
+    try:
+        accepts = state.filters.of_group(header.topic, header.group or "", 0).accepts
+    except RequestRejected:
+        return False
+    return record is not None and accepts is not None and accepts(properties_text_of(record))

@@ -88,8 +88,9 @@ class CorrectionOffsets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of a consume queue."""
+    """One entry of a consume queue, and whether the group asked about is given it."""
 
+    is_match: bool = field(name="eval", default=False)
     log_offset: Int64 = field(name="physicOffset")
     size: Int32 = field(name="physicSize")
     tags_code: Int64 = field(name="tagsCode")
