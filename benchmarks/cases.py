@@ -147,6 +147,7 @@ def pull(bench: Bench) -> list[Row]:
             visible_after_ms(contender.server, "pulled", FILL)
 
     def measure(contender: Contender, _: int) -> Run:
+        contender.read_store()
         run = contender.load("consume", "--topic", "pulled", "-m", 32)
         if run["failed"] or run["messages"] != FILL:
             raise LoadFailed(f"{contender.name}: a pull run went wrong: {contender.runs[-1]}")

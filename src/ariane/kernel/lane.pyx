@@ -63,6 +63,8 @@ FOUND_REMARK.at = <const uint8_t*> PyBytes_AS_STRING(_FOUND)
 FOUND_REMARK.size = 5
 
 
+cdef Properties[MESSAGES_PER_READ_MAX] _in_batch   # of the batch being placed; there is one loop
+
 cdef struct Place:
     uint32_t hash
     PyObject* slot
@@ -545,14 +547,15 @@ cdef class LaneReader:
         cdef int64_t queue_offset = queue.end, store_ms, total = 0, keys = 0
         cdef int count = 0, i
         cdef Text rest = body
-        cdef Properties found
+        cdef Properties* found
         cdef ReplyFrame reply
         cdef Output output
         draft.suffix = NO_TEXT
         while rest.size:
             if count == MESSAGES_PER_READ_MAX or not next_entry(&rest, draft):
                 return False
-            find_properties(draft.properties, &found)
+            found = &_in_batch[count]
+            find_properties(draft.properties, found)
             if found.is_special or draft.body.size == 0:
                 return False
             draft.keys = found.keys
@@ -569,10 +572,10 @@ cdef class LaneReader:
         rest = body
         for i in range(count):
             next_entry(&rest, draft)
-            find_properties(draft.properties, &found)
+            found = &_in_batch[i]
             draft.keys = found.keys
             draft.unique_key = found.unique_key
-            draft.tags_code = tags_code_of(lane.log, queue, &found, store_ms)
+            draft.tags_code = tags_code_of(lane.log, queue, found, store_ms)
             log_offsets[i] = place(lane.log, queue, lane.index, draft, store_ms)
             if log_offsets[i] < 0:
                 raise AssertionError("a batch that fitted does not fit any more")

@@ -11,7 +11,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memchr, memcmp, memcpy, memset
 
 from ariane.kernel.hashing cimport body_crc, java_hash_from
 
@@ -842,23 +842,21 @@ cdef void find_properties(Text text, Properties* found) noexcept nogil:
     """Read `name 0x01 value 0x02 ...` once. Pairs without a name or a value do not count, as in Java."""
     cdef Py_ssize_t at = 0, name_end, end
     cdef const uint8_t* p = text.at
-    cdef Py_ssize_t name_size
+    cdef const void* close
     cdef Text value
     memset(found, 0, sizeof(Properties))
     found.waits = True
     while at < text.size:
-        end = at
-        name_end = -1
-        while end < text.size and p[end] != 2:
-            if p[end] == 1 and name_end < 0:
-                name_end = end
-            end += 1
-        found.ends_open = end == text.size
+        name_end = at
+        while name_end < text.size and p[name_end] != 1 and p[name_end] != 2:
+            name_end += 1  # names are short, values need not be
+        close = memchr(p + name_end, 2, text.size - name_end)
+        end = text.size if close == NULL else <const uint8_t*> close - p
+        found.ends_open = close == NULL
         if name_end > at and end > name_end + 1:
-            name_size = name_end - at
             value.at = p + name_end + 1
             value.size = end - name_end - 1
-            note_property(p + at, name_size, value, found)
+            note_property(p + at, name_end - at, value, found)
         at = end + 1
 
 

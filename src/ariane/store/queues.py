@@ -9,7 +9,7 @@ Invariant: `Queue` and `QueueFiles.files` hold the same maps in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from ariane.disk import Disk, MappedFile
@@ -23,7 +23,7 @@ ENTRY_BYTES: Final = 20
 PADDING_BYTES: Final = 0x7FFFFFFF  # the record size of an entry that was never used
 FIRST_CHUNK_BYTES: Final = 16 * 1024
 PAGE_BYTES: Final = 4096
-CHUNK_BYTES: Final = 64 * 1024
+CHUNK_BYTES: Final = 256 * 1024
 
 Range = tuple[MappedFile, int, int]
 
@@ -49,6 +49,8 @@ class Queues:
         self._file_bytes = file_bytes
         self._queues: dict[tuple[str, int], Queue] = {}
         self._files: dict[Queue, QueueFiles] = {}
+        # Told of long stretches: a queue that grew so far is likely to fill them soon.
+        self.on_reserved: Callable[[MappedFile, int, int], None] = _nobody_asked
         self._renamed: set[str] = set()  # directories whose names have changed since the last sync
 
     def __iter__(self) -> Iterator[tuple[tuple[str, int], Queue]]:
@@ -116,6 +118,8 @@ class Queues:
             # Up to a whole page, and always past `start`: pages do not end where entries do.
             stop = min(-(-(start + chunk) // PAGE_BYTES) * PAGE_BYTES, self._file_bytes)
             file.reserve(start, stop)
+            if chunk == CHUNK_BYTES:
+                self.on_reserved(file, start, stop)
             queue.reserved_end = (position - start + stop) // ENTRY_BYTES
 
     def step_to(self, queue: Queue, queue_offset: int) -> None:
@@ -299,3 +303,7 @@ class Queues:
             start, stop = max(first - base, 0), min(end - base, self._file_bytes)
             if start < stop:
                 yield file, start, stop
+
+
+def _nobody_asked(_file: MappedFile, _first: int, _end: int) -> None:
+    """Before the store is put together."""

@@ -504,6 +504,7 @@ class Store:
         self._preparation = Preparation(
             self.log, self._segments, self._clock, self._lanes["prepare"], clean=self._is_sync
         )
+        self._queues.on_reserved = self._preparation.bring_in
         # Keys are spread over all slots: each page of them would be faulted in on the loop.
         self._indexes.on_created = lambda file: self._preparation.bring_in(
             file.file, 0, file.slots_end
