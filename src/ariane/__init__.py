@@ -15,6 +15,8 @@ __all__ = [
     "Producer",
     "PullConsumer",
     "SendReceipt",
+    "SendStatus",
+    "TransactionState",
     "by_hash",
     "sync",
 ]

@@ -5,6 +5,8 @@ from ariane.client import MessageQueue as MessageQueue
 from ariane.client import Producer as Producer
 from ariane.client import PullConsumer as PullConsumer
 from ariane.client import SendReceipt as SendReceipt
+from ariane.client import SendStatus as SendStatus
+from ariane.client import TransactionState as TransactionState
 from ariane.client import by_hash as by_hash
 
 __all__ = [
@@ -14,6 +16,8 @@ __all__ = [
     "Producer",
     "PullConsumer",
     "SendReceipt",
+    "SendStatus",
+    "TransactionState",
     "by_hash",
     "sync",
 ]

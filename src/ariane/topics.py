@@ -59,6 +59,11 @@ def retry_topic_of(group: str) -> str:
     return RETRY_PREFIX + group
 
 
+def reply_topic_of(cluster: str) -> str:
+    """The topic that a cluster's replies to requests go through."""
+    return cluster + "_REPLY_TOPIC"
+
+
 def dead_letter_topic_of(group: str) -> str:
     """The topic that holds what a group gave up on."""
     return DEAD_LETTER_PREFIX + group

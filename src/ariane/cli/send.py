@@ -11,7 +11,7 @@ import typer
 
 from ariane.cli.options import DEFAULT_NAMESRV, NamesrvOption, TopicArgument, pairs_of
 from ariane.cli.output import Output, OutputOption, say_json, say_table
-from ariane.client import Client, Message, SendReceipt, by_hash
+from ariane.client import Client, Message, SendReceipt
 from ariane.errors import ConfigError
 
 
@@ -33,6 +33,12 @@ def send(
     sharding_key: Annotated[
         str, typer.Option(help="Messages with one such key share a queue, in order.")
     ] = "",
+    delay: Annotated[
+        float | None, typer.Option(min=0, help="Deliver it so many seconds later.")
+    ] = None,
+    delay_level: Annotated[
+        int, typer.Option(min=0, help="Deliver it later, by level: 1 is 1 s, 18 is 2 h.")
+    ] = 0,
     count: Annotated[int, typer.Option(min=1, help="Send it so many times.")] = 1,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     output: OutputOption = Output.TABLE,
@@ -44,8 +50,11 @@ def send(
         tags=tags,
         keys=key or [],
         properties=pairs_of(property_ or [], option="--property"),
+        sharding_key=sharding_key,
+        delay_level=delay_level,
+        delay=delay,
     )
-    receipts = asyncio.run(_send(namesrv, message, sharding_key, count))
+    receipts = asyncio.run(_send(namesrv, message, count))
     if output is Output.JSON:
         views = [_view_of(receipt) for receipt in receipts]
         say_json(views if count > 1 else views[0])
@@ -56,11 +65,9 @@ def send(
         )
 
 
-async def _send(namesrv: str, message: Message, sharding_key: str, count: int) -> list[SendReceipt]:
+async def _send(namesrv: str, message: Message, count: int) -> list[SendReceipt]:
     async with Client(namesrv) as client:
-        producer = client.producer()
-        selector = by_hash(sharding_key) if sharding_key else None
-        return [await producer.send(message, selector=selector) for _ in range(count)]
+        return [await client.send(message) for _ in range(count)]
 
 
 def _view_of(receipt: SendReceipt) -> dict[str, str | int]:

@@ -1,4 +1,4 @@
-"""Clients: send, pull and administer over the remoting protocol.
+"""Clients: send, consume and administer over the remoting protocol.
 
 `Client` is asyncio's; `ariane.client.sync` has its blocking twin.
 """
@@ -10,6 +10,7 @@ from ariane.client.producer import Producer
 from ariane.client.pull_consumer import PullConsumer, Pulled, PullStatus
 from ariane.client.queues import Selector, by_hash
 from ariane.client.routes import TopicRoute
+from ariane.client.transactions import Transaction, TransactionState
 from ariane.protocol.bodies import MessageQueue
 from ariane.protocol.message import StoredMessage
 
@@ -28,5 +29,7 @@ __all__ = [
     "SendStatus",
     "StoredMessage",
     "TopicRoute",
+    "Transaction",
+    "TransactionState",
     "by_hash",
 ]

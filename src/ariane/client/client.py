@@ -2,43 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from random import Random  # noqa: TID251 - the client's dice; tests bring their own
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from random import Random, SystemRandom  # noqa: TID251 - the client's dice; tests bring their own
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar, Unpack
+
+from msgspec.structs import replace
 
 from ariane.client.admin import Admin
 from ariane.client.consuming import Consuming
-from ariane.client.messages import Message, SendReceipt
-from ariane.client.producer import DEFAULT_GROUP, SEND_TIMEOUT_S, Producer
+from ariane.client.courier import Courier
+from ariane.client.messages import Body, Duration, Message, MessageFields, SendReceipt
+from ariane.client.producer import DEFAULT_GROUP, Producer
 from ariane.client.pull_consumer import PullConsumer
+from ariane.client.queues import Selector
+from ariane.client.requests import Received, Requests
 from ariane.client.routes import addresses_of
 from ariane.client.session import Session
+from ariane.client.settings import SendOptions, SendSettings
+from ariane.client.trace import SETTINGS as TRACE_SETTINGS
+from ariane.client.trace import TRACE_GROUP, Tracer
+from ariane.client.transactions import Checker, Checkers, Transaction
 from ariane.clock import Clock, SystemClock
-from ariane.topics import TOOLS_GROUP
+from ariane.errors import ClientError
+from ariane.protocol.bodies import MessageQueue
+from ariane.protocol.message import StoredMessage
+from ariane.topics import TOOLS_GROUP, group_fault
+
+C = TypeVar("C", bound=Checker)
 
 
 class Client(Consuming):
     """One application's connections to a cluster, shared by everything made from it.
 
     async with Client("127.0.0.1:9876") as client:
-        await client.send("orders", b"...", tags="paid", keys=["42"])
+        await client.send("orders", b"...", tags="paid", keys="42")
+
+    Further options are those of `SendSettings`, for all sends: timeout, retries, compression,
+    linger_ms and its kin, trace.
     """
 
     def __init__(
         self,
         name_servers: str,  # "host:port;host:port"
         *,
+        group: str = DEFAULT_GROUP,  # the producer group of this client's own sends
         clock: Clock | None = None,
         random: Random | None = None,
+        **options: Unpack[SendOptions],
     ) -> None:
         self.session = Session(
             addresses_of(name_servers),
             clock=clock or SystemClock(),
-            random=random or Random(),
+            random=random or SystemRandom(),
         )
         self.admin = Admin(self.session)
-        self._producer: Producer | None = None
+        self._settings = SendSettings(**options)
+        self._requests = Requests(self.session)
+        self._checkers = Checkers(self.session)
+        self._tracer: Tracer | None = None
+        self._producers: dict[tuple[str, SendSettings], Producer] = {}
+        self._producer = self.producer(group)
+        self.session.on_open.append(self._opened)
 
     async def __aenter__(self) -> Self:
         await self.session.open()
@@ -57,29 +83,175 @@ class Client(Consuming):
         await self.session.open()
 
     async def close(self) -> None:
-        """Take leave of the brokers and end everything in the background."""
+        """End what is under way, take leave of the brokers, leave nothing in the background."""
         await self.session.close()
 
-    def producer(self, group: str = DEFAULT_GROUP, *, retries: int = 2) -> Producer:
-        """A producer of the group."""
-        return Producer(self.session, group, retries=retries)
+    # Sending. Each is the method of `Producer`, for this client's own group.
+
+    def send(
+        self,
+        topic: str | Message,
+        body: Body | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout: float | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> Coroutine[Any, Any, SendReceipt]:
+        """Send and wait until a broker has it, as safe as that broker's settings make it.
+
+        Takes a topic and a body, or a Message; the fields are those of `Message`. Queues take turns
+        unless `queue`, `selector` or a sharding key chooses; then retries keep to the choice.
+        """
+        return self._producer.send(
+            topic, body, queue=queue, selector=selector, timeout=timeout, **fields
+        )
+
+    def submit(
+        self,
+        topic: str | Message,
+        body: Body | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout: float | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> Coroutine[Any, Any, asyncio.Future[SendReceipt]]:
+        """Hand a message over and go on; the future ends with its receipt or its error."""
+        return self._producer.submit(
+            topic, body, queue=queue, selector=selector, timeout=timeout, **fields
+        )
+
+    def send_one_way(
+        self,
+        topic: str | Message,
+        body: Body | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> Coroutine[Any, Any, None]:
+        """Send without an answer; nobody will tell whether it was stored."""
+        return self._producer.send_one_way(topic, body, queue=queue, selector=selector, **fields)
+
+    def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout: float | None = None,
+    ) -> Coroutine[Any, Any, list[SendReceipt]]:
+        """Send messages of one topic in one request: side by side in one queue, or not at all."""
+        return self._producer.send_batch(messages, queue=queue, selector=selector, timeout=timeout)
+
+    def transaction(
+        self,
+        topic: str | Message,
+        body: Body | None = None,
+        *,
+        group: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout: float | None = None,
+        check_after: Duration | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> Transaction:
+        """A message that consumers see if the block around it succeeds, and only then.
+
+        `group` is whose checker is asked when it stays open whether the block succeeded.
+        """
+        producer = self._producer if group is None else self.producer(group)
+        return producer.transaction(
+            topic,
+            body,
+            queue=queue,
+            selector=selector,
+            timeout=timeout,
+            check_after=check_after,
+            **fields,
+        )
+
+    def checker(self, group: str) -> Callable[[C], C]:
+        """Let the function below answer what became of the group's transactions.
+
+        It is given the message and returns True to commit, False to roll back, None when it cannot
+        tell yet; it may be `async`.
+        """
+        if fault := group_fault(group):
+            raise ClientError(fault)
+
+        def register(checker: C) -> C:
+            self._checkers.add(group, checker)
+            return checker
+
+        return register
+
+    def request(
+        self,
+        topic: str | Message,
+        body: Body | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout: float | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> Coroutine[Any, Any, StoredMessage]:
+        """Send a message and wait for the reply that its consumer makes."""
+        return self._producer.request(
+            topic, body, queue=queue, selector=selector, timeout=timeout, **fields
+        )
+
+    def reply(
+        self,
+        to: Received,
+        body: Body,
+        *,
+        timeout: float | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> Coroutine[Any, Any, SendReceipt]:
+        """Answer a message that was sent with `request`."""
+        return self._producer.reply(to, body, timeout=timeout, **fields)
+
+    def recall(
+        self, what: SendReceipt | str, *, timeout: float | None = None
+    ) -> Coroutine[Any, Any, str]:
+        """Take back a delayed message: by its receipt, or by its recall handle."""
+        return self._producer.recall(what, timeout=timeout)
+
+    def producer(self, group: str = DEFAULT_GROUP, **options: Unpack[SendOptions]) -> Producer:
+        """A producer of another group, or with other options than this client has."""
+        settings = replace(self._settings, **options)
+        producer = self._producers.get((group, settings))
+        if producer is None:
+            tracer = self._own_tracer() if settings.trace else None
+            producer = Producer(
+                self.session, group, settings, requests=self._requests, tracer=tracer
+            )
+            self._producers[group, settings] = producer
+        if self.session.loop is not None:
+            self.session.add_producer(group)
+        return producer
+
+    # Reading.
 
     def pull_consumer(self, group: str = TOOLS_GROUP) -> PullConsumer:
         """A reader of queues; without a group one that only looks."""
         return PullConsumer(self.session, group)
 
-    async def send(
-        self,
-        topic: str,
-        body: bytes,
-        *,
-        tags: str = "",
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        timeout_s: float = SEND_TIMEOUT_S,
-    ) -> SendReceipt:
-        """Send one message with the default producer."""
-        message = Message(topic, body, tags=tags, keys=keys, properties=properties or {})
-        if self._producer is None:
-            self._producer = self.producer()
-        return await self._producer.send(message, timeout_s=timeout_s)
+    # Below: how it is done.
+
+    def _own_tracer(self) -> Tracer:
+        if self._tracer is None:
+            courier = Courier(self.session, TRACE_GROUP, retries=TRACE_SETTINGS.retries)
+            self._tracer = Tracer(self.session, courier)
+        return self._tracer
+
+    def _opened(self) -> None:
+        self.session.before_close.append(self._drain)
+
+    async def _drain(self) -> None:
+        """Let what was handed over get through."""
+        await asyncio.gather(*(producer.flush() for producer in self._producers.values()))
+        if self._tracer is not None:
+            await self._tracer.flush()

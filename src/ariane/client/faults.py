@@ -6,10 +6,8 @@ Avoided is a preference, never a refusal: when nobody better is left, it is chos
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
-
-from ariane.protocol.bodies import MessageQueue
 
 # (an answer that took at least this long, keeps its broker out of the way for so long), in ms.
 AVOID_AFTER_MS: Final = (
@@ -19,6 +17,7 @@ AVOID_AFTER_MS: Final = (
     (1_800, 5_000),
     (550, 2_000),
 )
+SLOW_S: Final = AVOID_AFTER_MS[-1][0] / 1000  # quicker answers speak against nobody
 FAILURE_LATENCY_MS: Final = 10_000  # what a request that failed counts as
 
 
@@ -32,6 +31,10 @@ class FaultTable:
 
     def __init__(self) -> None:
         self._usable_at_s: dict[str, float] = {}
+
+    def __bool__(self) -> bool:
+        """Whether any broker is remembered; while none is, nothing need be asked or told."""
+        return bool(self._usable_at_s)
 
     def answered(self, broker: str, latency_s: float, *, now_s: float) -> None:
         """Note a request that was carried out; a quick answer clears an old fault."""
@@ -50,26 +53,20 @@ class FaultTable:
         return self._usable_at_s.get(broker, now_s) <= now_s
 
 
-def choose_queue(
-    queues: Sequence[MessageQueue],
+def choose(
+    brokers: Sequence[str],
     turn: int,
     faults: FaultTable,
     *,
     now_s: float,
     last_broker: str | None = None,
-) -> MessageQueue:
-    """The next queue by turn, on a usable broker that did not just fail; else the next best."""
-    candidate = queues[turn % len(queues)]
-    if candidate.broker_name != last_broker and faults.is_usable(
-        candidate.broker_name, now_s=now_s
-    ):
-        return candidate
-    others = [queue for queue in _from(queues, turn) if queue.broker_name != last_broker]
-    usable = (queue for queue in others if faults.is_usable(queue.broker_name, now_s=now_s))
-    return next(usable, None) or (others[0] if others else candidate)
-
-
-def _from(queues: Sequence[MessageQueue], turn: int) -> Iterator[MessageQueue]:
-    start = turn % len(queues)
-    yield from queues[start:]
-    yield from queues[:start]
+) -> int:
+    """Which to take, by turn: the next that is usable and did not just fail, else the next best."""
+    count = len(brokers)
+    others = [
+        place for place in (range(turn, turn + count)) if brokers[place % count] != last_broker
+    ]
+    for place in others:
+        if faults.is_usable(brokers[place % count], now_s=now_s):
+            return place % count
+    return (others[0] if others else turn) % count

@@ -1,4 +1,4 @@
-"""What a caller sends and what it learns of it; how a message is dressed for the wire.
+"""What a caller sends and what it learns of it.
 
 A message is checked before any byte leaves, so a refusal names the caller's mistake and not the
 broker's remark about it.
@@ -6,45 +6,98 @@ broker's remark about it.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Final, TypedDict
 
 import msgspec
+from msgspec.structs import replace
 
-from ariane.codes import SystemFlag
 from ariane.errors import InvalidMessage
 from ariane.protocol.bodies import MessageQueue
+from ariane.protocol.properties import KEYS, NAME_END, TAGS, VALUE_END
 from ariane.topics import topic_fault
 
 BODY_BYTES_MAX: Final = 4 << 20
-PROPERTIES_BYTES_MAX: Final = 32_767
-COMPRESS_FROM_BYTES: Final = 4_096
-COMPRESS_LEVEL: Final = 5
-ZLIB: Final = 0x300 | SystemFlag.COMPRESSED
+NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+
+Body = bytes | bytearray | memoryview | str  # text travels as UTF-8
+Duration = float | timedelta  # seconds, or a timedelta
+
+DELAY: Final = "DELAY"
+DELAY_MS: Final = "TIMER_DELAY_MS"
+DELIVER_MS: Final = "TIMER_DELIVER_MS"
+SHARDING_KEY: Final = "__SHARDINGKEY"
+WAIT: Final = "WAIT"
 
 # Names with a meaning of their own, and the field that sets them where there is one.
-_OWN_FIELDS: Final = {"KEYS": "keys", "TAGS": "tags", "WAIT": "wait"}
-_RESERVED: Final = frozenset(
-    {"UNIQ_KEY", "MSG_REGION", "TRACE_ON", "CLUSTER", "REAL_TOPIC", "REAL_QID", "RETRY_TOPIC"}
-    | {"ORIGIN_MESSAGE_ID", "TRAN_MSG", "PGROUP", "POP_CK", "MIN_OFFSET", "MAX_OFFSET"}
-)
+_OWN_FIELDS: Final = {
+    KEYS: "keys",
+    TAGS: "tags",
+    WAIT: "wait",
+    DELAY: "delay_level",
+    DELAY_MS: "delay",
+    "TIMER_DELAY_SEC": "delay",
+    DELIVER_MS: "deliver_at",
+    SHARDING_KEY: "sharding_key",
+}
+# fmt: off
+_RESERVED: Final = frozenset({
+    "UNIQ_KEY", "MSG_REGION", "TRACE_ON", "CLUSTER", "REAL_TOPIC", "REAL_QID", "RETRY_TOPIC",
+    "ORIGIN_MESSAGE_ID", "TRAN_MSG", "PGROUP", "POP_CK", "POP_CK_OFFSET", "1ST_POP_TIME",
+    "MIN_OFFSET", "MAX_OFFSET", "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "CONSUME_START_TIME",
+    "TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES", "CORRELATION_ID", "REPLY_TO_CLIENT",
+    "TTL", "ARRIVE_TIME", "PUSH_REPLY_TIME", "MSG_TYPE", "INNER_NUM", "INNER_BASE",
+    "INNER_MULTI_QUEUE_OFFSET", "TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS",
+    "TIMER_ROLL_TIMES", "TIMER_DEL_UNIQKEY", "TIMER_DELAY_LEVEL", "__transactionId__",
+    "INSTANCE_ID", "DUP_INFO", "EXTEND_UNIQ_INFO", "BUYER_ID", "TRANSFER_FLAG", "CORRECTION_FLAG",
+    "MQ2_FLAG", "__BORNHOST", "BORN_TIMESTAMP", "__CRC32#",
+})
+# fmt: on
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One message to send."""
+class MessageFields(TypedDict, total=False):
+    """What a message may have besides topic and body; each is a field of `Message`."""
 
+    tags: str
+    keys: str | Sequence[str]
+    properties: Mapping[str, str]
+    sharding_key: str
+    delay_level: int
+    delay: Duration | None
+    deliver_at: datetime | None
+    flag: int
+    wait: bool
+
+
+class _Addressed(msgspec.Struct, frozen=True):
     topic: str
-    body: bytes
-    _: KW_ONLY
-    tags: str = ""
-    keys: Sequence[str] = ()  # found again by `Admin.find`
-    properties: Mapping[str, str] = field(default_factory=dict)
+    body: Body
+
+
+class Message(_Addressed, frozen=True, kw_only=True):
+    """One message to send.
+
+    `delay`, `delay_level` and `deliver_at` exclude each other; a naive `deliver_at` is local time.
+    """
+
+    tags: str = ""  # what consumers filter by
+    keys: str | Sequence[str] = ()  # found again by `Admin.find`; a text is split at its blanks
+    properties: Mapping[str, str] = NOTHING
+    sharding_key: str = ""  # messages with one such key share a queue, in order
+    delay_level: int = 0  # 1 to 18: 1 s, 5 s, 10 s, 30 s, 1 to 10 min, 20 min, 30 min, 1 h, 2 h
+    delay: Duration | None = None  # delivered that much later, to the broker's precision
+    deliver_at: datetime | None = None  # delivered then, to the broker's precision
     flag: int = 0  # carried along untouched
     wait: bool = True  # for the disk and the replicas, where the broker is set to sync
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether consumers are to see it only later."""
+        return self.delay_level != 0 or self.delay is not None or self.deliver_at is not None
 
 
 class SendStatus(StrEnum):
@@ -56,59 +109,113 @@ class SendStatus(StrEnum):
     SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
 
 
-class SendReceipt(msgspec.Struct, frozen=True, kw_only=True):
+class SendReceipt(msgspec.Struct, frozen=True, gc=False):
     """Where a message was stored, and under which names it is found again."""
 
     status: SendStatus
-    message_id: str  # made by this client; of a batch: joined by commas
+    message_id: str  # made by this client
     offset_message_id: str  # made by the broker: its address and the place in its log
     queue: MessageQueue
-    queue_offset: int  # of a batch: the first one's
+    queue_offset: int  # of a delayed or half message: in the queue where it waits
+    transaction_id: str | None = None
+    recall_handle: str | None = None  # of a message with a delay; see `Client.recall`
+    region: str | None = None  # None also when the broker wants no trace
+
+
+def message_of(target: str | Message, body: Body | None, fields: MessageFields) -> Message:
+    """The message that the arguments of a send describe: topic and body, or a message, changed."""
+    if isinstance(target, Message):
+        if body is not None:
+            raise InvalidMessage("give a Message, or a topic and a body; not a Message and a body")
+        return replace(target, **fields) if fields else target
+    if body is None:
+        raise InvalidMessage(f"a message to {target!r} needs a body; it may be empty, as in b''")
+    return Message(target, body, **fields)
 
 
 def check(message: Message) -> None:
     """Raise InvalidMessage if no broker should be bothered with it."""
-    if fault := topic_fault(message.topic):
+    if fault := _topic_fault(message.topic):
         raise InvalidMessage(fault)
-    if len(message.body) > BODY_BYTES_MAX:
+    if type(message.body) is not bytes or len(message.body) > BODY_BYTES_MAX:
+        _check_body(message.body)
+    if message.keys:
+        _check_keys(keys_of(message))
+    if message.tags and _holds_separator(message.tags):
+        raise InvalidMessage(f"tags={message.tags!r} holds the separator \\x01 or \\x02")
+    if message.sharding_key and _holds_separator(message.sharding_key):
         raise InvalidMessage(
-            f"a body of {len(message.body):,} bytes is over the {BODY_BYTES_MAX:,} a broker takes;"
-            " split it, or store it elsewhere and send where"
+            f"sharding_key={message.sharding_key!r} holds the separator \\x01 or \\x02"
         )
-    for key in message.keys:
-        if key.split() != [key] or _holds_separator(key):
-            raise InvalidMessage(f"the key {key!r} is empty or holds a blank; keys have no blanks")
-    if _holds_separator(message.tags):
-        raise InvalidMessage(f"the tags {message.tags!r} hold the separator \\x01 or \\x02")
     for name, value in message.properties.items():
         _check_property(name, value)
+    if message.is_delayed:
+        _check_delay(message)
 
 
-def dressed_properties(message: Message, unique_key: str) -> dict[str, str]:
-    """Everything that goes into the message's properties text."""
+def body_of(message: Message) -> bytes:
+    """The body as bytes."""
+    body = message.body
+    if type(body) is bytes:
+        return body
+    return body.encode() if isinstance(body, str) else bytes(body)
+
+
+def keys_of(message: Message) -> Sequence[str]:
+    """The keys, one by one."""
+    return message.keys.split() if isinstance(message.keys, str) else message.keys
+
+
+def seconds_of(duration: Duration) -> float:
+    """A duration in seconds."""
+    return duration.total_seconds() if isinstance(duration, timedelta) else duration
+
+
+def dressed_properties(message: Message) -> dict[str, str]:
+    """The message's own properties and what its fields mean, by RocketMQ's names."""
     properties = dict(message.properties)
     if message.keys:
-        properties["KEYS"] = " ".join(message.keys)
+        properties[KEYS] = " ".join(keys_of(message))
     if message.tags:
-        properties["TAGS"] = message.tags
-    properties["UNIQ_KEY"] = unique_key
-    properties["WAIT"] = "true" if message.wait else "false"
+        properties[TAGS] = message.tags
+    if message.sharding_key:
+        properties[SHARDING_KEY] = message.sharding_key
+    if message.delay_level:
+        properties[DELAY] = str(message.delay_level)
+    elif message.delay is not None:
+        properties[DELAY_MS] = str(round(seconds_of(message.delay) * 1000))
+    elif message.deliver_at is not None:
+        properties[DELIVER_MS] = str(round(message.deliver_at.timestamp() * 1000))
     return properties
 
 
-def compressed(body: bytes) -> tuple[bytes, int]:
-    """The body as it travels and the system flag that says so; not packed unless it shrinks."""
-    if len(body) < COMPRESS_FROM_BYTES:
-        return body, 0
-    packed = zlib.compress(body, COMPRESS_LEVEL)
-    return (packed, ZLIB) if len(packed) < len(body) else (body, 0)
+_topic_fault: Final = lru_cache(maxsize=1024)(topic_fault)
 
 
-def _holds_separator(text: str) -> bool:
-    return "\x01" in text or "\x02" in text
+def _check_keys(keys: Sequence[str]) -> None:
+    for key in keys:
+        if key.split() != [key] or _holds_separator(key):
+            raise InvalidMessage(f"the key {key!r} is empty or holds a blank; keys have no blanks")
+
+
+def _check_body(body: object) -> None:
+    if not isinstance(body, bytes | bytearray | memoryview | str):
+        raise InvalidMessage(f"a body is bytes or text, not {type(body).__name__}; encode it first")
+    # A character takes at most four bytes, so a short text need not be encoded to be measured.
+    is_text = isinstance(body, str)
+    if len(body) * (4 if is_text else 1) <= BODY_BYTES_MAX:
+        return
+    size = len(body.encode()) if isinstance(body, str) else memoryview(body).nbytes
+    if size > BODY_BYTES_MAX:
+        raise InvalidMessage(
+            f"a body of {size:,} bytes is over the {BODY_BYTES_MAX:,} a broker takes;"
+            " split it, or store it elsewhere and send where"
+        )
 
 
 def _check_property(name: str, value: str) -> None:
+    if not isinstance(name, str) or not isinstance(value, str):
+        raise InvalidMessage(f"the property {name!r}={value!r} is not text; names and values are")
     if own := _OWN_FIELDS.get(name):
         raise InvalidMessage(f"set {own}= of the message instead of the property {name}")
     if name in _RESERVED:
@@ -117,3 +224,17 @@ def _check_property(name: str, value: str) -> None:
         raise InvalidMessage(f"the property {name!r}={value!r} needs a name and a value")
     if _holds_separator(name) or _holds_separator(value):
         raise InvalidMessage(f"the property {name!r} holds the separator \\x01 or \\x02")
+
+
+def _check_delay(message: Message) -> None:
+    ways = (message.delay_level != 0, message.delay is not None, message.deliver_at is not None)
+    if sum(ways) > 1:
+        raise InvalidMessage("give one of delay=, delay_level= and deliver_at=, not several")
+    if message.delay_level < 0:
+        raise InvalidMessage(f"delay_level={message.delay_level}: levels begin at 1, which is 1 s")
+    if message.delay is not None and not seconds_of(message.delay) >= 0:
+        raise InvalidMessage(f"delay={message.delay} is not a time to wait; 0 or more is")
+
+
+def _holds_separator(text: str) -> bool:
+    return NAME_END in text or VALUE_END in text

@@ -1,107 +1,143 @@
-"""Sending: choose a queue, try, and try another when the broker or the network says no.
-
-A send that times out or loses its connection may have been carried out, so a retry can store the
-message twice; its `message_id` is the same both times.
-"""
+"""Sending: the methods a caller uses, for one producer group."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final, Unpack, cast
 
-import msgspec
-from msgspec.structs import replace
-
-from ariane.client.faults import FaultTable, choose_queue
+from ariane.client.batching import Batcher
+from ariane.client.courier import Choice, Courier
 from ariane.client.messages import (
-    BODY_BYTES_MAX,
-    PROPERTIES_BYTES_MAX,
+    NOTHING,
+    Body,
+    Duration,
     Message,
+    MessageFields,
     SendReceipt,
-    SendStatus,
-    check,
-    compressed,
-    dressed_properties,
+    message_of,
+    seconds_of,
 )
-from ariane.client.queues import Selector
-from ariane.client.routes import DEFAULT_QUEUE_COUNT, TopicRoute
+from ariane.client.parcels import Kind, Parcel, pack, pack_batch
+from ariane.client.queues import Selector, by_hash
+from ariane.client.requests import Received, Requests, reply_properties
+from ariane.client.room import Room
 from ariane.client.session import Session
-from ariane.codes import RequestCode, ResponseCode
-from ariane.errors import (
-    ClientError,
-    ConnectionLost,
-    InvalidMessage,
-    RequestFailed,
-    RequestTimeout,
+from ariane.client.settings import SendSettings
+from ariane.client.trace import MessageKind, Tracer
+from ariane.client.transactions import (
+    FIRST_CHECK_PROPERTY,
+    GROUP_PROPERTY,
+    PREPARED_PROPERTY,
+    Transaction,
 )
+from ariane.codes import RequestCode, SystemFlag
+from ariane.errors import ClientError, InvalidMessage, ProtocolError
 from ariane.protocol.bodies import MessageQueue
-from ariane.protocol.command import Command, request
+from ariane.protocol.command import request
 from ariane.protocol.headers import decode_header
-from ariane.protocol.headers.send import SendHeaderV2, SendReply
-from ariane.protocol.message import BatchEntry, encode_batch, encode_properties
-from ariane.topics import AUTO_CREATE_TOPIC, group_fault
+from ariane.protocol.headers.recall import RecallHeader, RecallReply
+from ariane.protocol.message import StoredMessage
+from ariane.protocol.recall_handle import decode_recall_handle
+from ariane.topics import group_fault
 
 DEFAULT_GROUP: Final = "DEFAULT_PRODUCER"
-SEND_TIMEOUT_S: Final = 3.0
-STORED: Final = {
-    ResponseCode.SUCCESS: SendStatus.OK,
-    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
-    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
-    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
-}
-# Another broker may well take what this one refused with these (RocketMQ's own set).
-RETRIED_CODES: Final = frozenset(
-    {
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.NO_PERMISSION,
-        ResponseCode.TOPIC_NOT_EXIST,
-        204,  # NO_BUYER_ID
-        205,  # NOT_IN_CURRENT_UNIT
-        ResponseCode.GO_AWAY,
-    }
-)
-
-
-class _Parcel(msgspec.Struct, frozen=True, kw_only=True):
-    """A message, or a batch, ready to travel to whichever queue is chosen."""
-
-    topic: str
-    body: bytes
-    properties: str
-    message_id: str
-    system_flag: int = 0
-    flag: int = 0
-    is_batch: bool = False
+SUBMITTED_BYTES_MAX: Final = 64 << 20
 
 
 class Producer:
     """Sends messages as a member of one producer group; made by `Client.producer`."""
 
-    def __init__(self, session: Session, group: str = DEFAULT_GROUP, *, retries: int = 2) -> None:
+    def __init__(
+        self,
+        session: Session,
+        group: str,
+        settings: SendSettings,
+        *,
+        requests: Requests,
+        tracer: Tracer | None = None,
+    ) -> None:
         if fault := group_fault(group):
             raise ClientError(fault)
         self.group = group
-        self.retries = retries
+        self.settings = settings
         self._session = session
-        self._faults = FaultTable()
-        self._turn = session.random.randrange(1 << 16)
-        session.add_producer(group)
+        self._requests = requests
+        self._tracer = tracer
+        self.courier = Courier(session, group, retries=settings.retries)
+        self._batcher: Batcher | None = None
+        if settings.linger_ms is not None:
+            self._batcher = Batcher(session, self.courier, settings)
+        self._submitted: set[asyncio.Task[SendReceipt]] = set()
+        self._room = Room(SUBMITTED_BYTES_MAX)
 
     async def send(
         self,
-        message: Message,
+        topic: str | Message,
+        body: Body | None = None,
         *,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
-        timeout_s: float = SEND_TIMEOUT_S,
+        timeout: float | None = None,
+        **fields: Unpack[MessageFields],
     ) -> SendReceipt:
         """Send and wait until a broker has it, as safe as that broker's settings make it.
 
-        Queues take turns unless `queue` or `selector` chooses; then retries keep to the choice.
+        Takes a topic and a body, or a Message; the fields are those of `Message`. Queues take turns
+        unless `queue`, `selector` or a sharding key chooses; then retries keep to the choice.
         """
-        return await self._deliver(self._parcel(message), queue, selector, timeout_s)
+        message = message_of(topic, body, fields)
+        choice = choice_of(message, queue, selector)
+        if self._batcher is not None and timeout is None and self._batcher.takes(message):
+            return await (await self._gather(self._batcher, message, choice))
+        return await self._send(message, choice, timeout)
+
+    async def submit(
+        self,
+        topic: str | Message,
+        body: Body | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout: float | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> asyncio.Future[SendReceipt]:
+        """Hand a message over and go on; the future ends with its receipt or its error.
+
+        Waits only while too much that was submitted is still under way.
+        """
+        message = message_of(topic, body, fields)
+        choice = choice_of(message, queue, selector)
+        if self._room.is_full:
+            await self._room.wait()
+        future: asyncio.Future[SendReceipt]
+        if self._batcher is not None and timeout is None and self._batcher.takes(message):
+            future = await self._gather(self._batcher, message, choice)
+        else:
+            future = task = asyncio.create_task(self._send(message, choice, timeout))
+            self._submitted.add(task)
+            task.add_done_callback(self._submitted.discard)
+        size = len(message.body)
+        self._room.take(size)
+        future.add_done_callback(lambda _: self._room.give(size))
+        return future
+
+    async def send_one_way(
+        self,
+        topic: str | Message,
+        body: Body | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> None:
+        """Send without an answer; nobody will tell whether it was stored."""
+        message = message_of(topic, body, fields)
+        message_id = self._session.unique_keys.next()
+        parcel = pack(message, message_id, self.settings, kind=Kind.ONE_WAY)
+        choice = choice_of(message, queue, selector)
+        await self.courier.post(parcel, choice, self.settings.timeout)
 
     async def send_batch(
         self,
@@ -109,189 +145,201 @@ class Producer:
         *,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
-        timeout_s: float = SEND_TIMEOUT_S,
-    ) -> SendReceipt:
-        """Send messages of one topic in one request, next to each other in one queue."""
-        return await self._deliver(self._batch(messages), queue, selector, timeout_s)
+        timeout: float | None = None,
+    ) -> list[SendReceipt]:
+        """Send messages of one topic in one request: side by side in one queue, or not at all.
 
-    async def send_one_way(
+        One receipt for each, in their order.
+        """
+        parcel = pack_batch(messages, self._session.unique_keys.next)
+        sharding_keys = {message.sharding_key for message in messages}
+        if len(sharding_keys) > 1 and queue is None and selector is None:
+            raise InvalidMessage(
+                "a batch goes to one queue, and messages with different sharding keys may not;"
+                " send one batch for each key"
+            )
+        choice = choice_of(messages[0], queue, selector)
+        started_ms = self._session.clock.wall_ms()
+        receipts = cast(
+            list[SendReceipt],
+            await self.courier.deliver(parcel, choice, self._timeout_s(timeout)),
+        )
+        if self._tracer is not None:
+            for message, receipt in zip(messages, receipts, strict=True):
+                self._tracer.sent(self.group, message, receipt, started_ms, MessageKind.NORMAL)
+        return receipts
+
+    def transaction(
         self,
-        message: Message,
+        topic: str | Message,
+        body: Body | None = None,
         *,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
-    ) -> None:
-        """Send without waiting; nobody will tell whether it was stored."""
-        parcel = self._parcel(message)
-        route = await self._session.routes.for_writing(parcel.topic)
-        chosen = self._choose(route, queue, selector, None)
-        command = self._command(parcel, chosen, one_way=True)
-        await self._session.post(route.master(chosen.broker_name), command)
+        timeout: float | None = None,
+        check_after: Duration | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> Transaction:
+        """A message that consumers see if the block around it succeeds, and only then.
+
+        `check_after` is how long the block may take before the broker first asks a checker, if not
+        as long as the broker's own settings say.
+        """
+        message = message_of(topic, body, fields)
+        if message.is_delayed:
+            raise InvalidMessage("the message of a transaction cannot be delayed")
+        extra = {PREPARED_PROPERTY: "true", GROUP_PROPERTY: self.group}
+        if check_after is not None:
+            extra[FIRST_CHECK_PROPERTY] = str(math.ceil(seconds_of(check_after)))
+        timeout_s = self._timeout_s(timeout)
+
+        async def prepare() -> SendReceipt:
+            return await self._send(
+                message,
+                choice_of(message, queue, selector),
+                timeout_s,
+                extra=extra,
+                system_flag=SystemFlag.TRANSACTION_PREPARED,
+                traced_as=MessageKind.HALF,
+            )
+
+        return Transaction(
+            self._session, self.group, message, prepare, timeout_s=timeout_s, tracer=self._tracer
+        )
+
+    async def request(
+        self,
+        topic: str | Message,
+        body: Body | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout: float | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> StoredMessage:
+        """Send a message and wait for the reply that its consumer makes."""
+        message = message_of(topic, body, fields)
+        pending = self._requests.begin(self._timeout_s(timeout))
+        self._session.add_producer(self.group)
+        with pending as reply:
+            await self._requests.be_known(message.topic)
+            choice = choice_of(message, queue, selector)
+            await self._send(message, choice, pending.remaining_s, extra=pending.properties)
+            return await reply
+
+    async def reply(
+        self,
+        to: Received,
+        body: Body,
+        *,
+        timeout: float | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> SendReceipt:
+        """Answer a message that was sent with `request`."""
+        topic, properties = reply_properties(to)
+        return await self._send(
+            message_of(topic, body, fields),
+            None,
+            timeout,
+            extra=properties,
+            kind=Kind.REPLY,
+        )
+
+    async def recall(self, what: SendReceipt | str, *, timeout: float | None = None) -> str:
+        """Take back a message whose time has not come: by its receipt, or by its recall handle.
+
+        Returns the id of what was taken back.
+        """
+        text = what.recall_handle if isinstance(what, SendReceipt) else what
+        if not text:
+            raise InvalidMessage(
+                "the broker gave no recall handle; it does for messages with delay= or deliver_at=,"
+                " if it can recall them at all"
+            )
+        try:
+            handle = decode_recall_handle(text)
+        except ProtocolError as error:
+            raise InvalidMessage(str(error)) from error
+        route = await self._session.routes.for_writing(handle.topic)
+        header = RecallHeader(
+            group=self.group,
+            topic=handle.topic,
+            recall_handle=text,
+            broker_name=handle.broker_name,
+        )
+        answer = await self._session.call(
+            route.master(handle.broker_name),
+            request(RequestCode.RECALL_MESSAGE, header),
+            timeout_s=self._timeout_s(timeout),
+        )
+        return decode_header(RecallReply, answer.ext).message_id
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues a send to this topic may go to now."""
         return list((await self._session.routes.for_writing(topic)).writable)
 
-    async def _deliver(
+    async def flush(self) -> None:
+        """Wait until everything submitted so far has ended, well or not."""
+        if self._batcher is not None:
+            await self._batcher.flush()
+        while self._submitted:
+            await asyncio.wait(self._submitted)
+
+    def parcel_alone(self, message: Message) -> Parcel | None:
+        """The message packed for a request of its own; None when it is to be gathered or traced."""
+        if self._batcher is not None or self._tracer is not None:
+            return None
+        return pack(message, self._session.unique_keys.next(), self.settings)
+
+    async def _send(
         self,
-        parcel: _Parcel,
-        queue: MessageQueue | None,
-        selector: Selector | None,
-        timeout_s: float,
+        message: Message,
+        choice: Choice,
+        timeout: float | None,
+        *,
+        extra: Mapping[str, str] = NOTHING,
+        system_flag: int = 0,
+        kind: Kind = Kind.PLAIN,
+        traced_as: MessageKind | None = None,
     ) -> SendReceipt:
-        clock = self._session.clock
-        deadline_s = clock.monotonic_s() + timeout_s
-        tried: list[str] = []
-        while True:
-            route = await self._session.routes.for_writing(parcel.topic)
-            chosen = self._choose(route, queue, selector, tried[-1] if tried else None)
-            remaining_s = deadline_s - clock.monotonic_s()
-            try:
-                return await self._attempt(parcel, route, chosen, remaining_s)
-            except (ConnectionLost, RequestTimeout, RequestFailed) as error:
-                tried.append(chosen.broker_name)
-                is_final = isinstance(error, RequestFailed) and error.code not in RETRIED_CODES
-                is_late = clock.monotonic_s() >= deadline_s
-                if is_final or is_late or len(tried) > self.retries:
-                    raise _explained(error, parcel.topic, tried) from error
-                self._session.refresh_route(parcel.topic)
-
-    async def _attempt(
-        self, parcel: _Parcel, route: TopicRoute, queue: MessageQueue, timeout_s: float
-    ) -> SendReceipt:
-        clock = self._session.clock
-        start_s = clock.monotonic_s()
-        try:
-            answer = await self._session.call(
-                route.master(queue.broker_name),
-                self._command(parcel, queue),
-                timeout_s=timeout_s,
-                accept=STORED,
-            )
-        except ClientError:
-            self._faults.failed(queue.broker_name, now_s=clock.monotonic_s())
-            raise
-        now_s = clock.monotonic_s()
-        self._faults.answered(queue.broker_name, now_s - start_s, now_s=now_s)
-        stored = decode_header(SendReply, answer.ext)
-        return SendReceipt(
-            status=STORED[ResponseCode(answer.code)],
-            message_id=parcel.message_id,
-            offset_message_id=stored.message_id,
-            queue=replace(queue, queue_id=stored.queue_id),
-            queue_offset=stored.queue_offset,
-        )
-
-    def _choose(
-        self,
-        route: TopicRoute,
-        queue: MessageQueue | None,
-        selector: Selector | None,
-        last_broker: str | None,
-    ) -> MessageQueue:
-        if queue is not None:
-            return queue
-        if selector is not None:
-            return selector(route.writable)
-        self._turn += 1
-        now_s = self._session.clock.monotonic_s()
-        return choose_queue(
-            route.writable, self._turn, self._faults, now_s=now_s, last_broker=last_broker
-        )
-
-    def _parcel(self, message: Message) -> _Parcel:
-        check(message)
-        unique_key = self._session.unique_keys.next()
-        body, system_flag = compressed(message.body)
-        return _Parcel(
-            topic=message.topic,
-            body=body,
-            properties=_properties_text(message, unique_key),
-            message_id=unique_key,
+        parcel = pack(
+            message,
+            self._session.unique_keys.next(),
+            self.settings,
+            extra=extra,
             system_flag=system_flag,
-            flag=message.flag,
+            kind=kind,
         )
+        timeout_s = self.settings.timeout if timeout is None else timeout
+        if self._tracer is None:
+            return cast(SendReceipt, await self.courier.deliver(parcel, choice, timeout_s))
+        started_ms = self._session.clock.wall_ms()
+        receipt = cast(SendReceipt, await self.courier.deliver(parcel, choice, timeout_s))
+        self._tracer.sent(self.group, message, receipt, started_ms, traced_as)
+        return receipt
 
-    def _batch(self, messages: Sequence[Message]) -> _Parcel:
-        topics = {message.topic for message in messages}
-        if len(topics) != 1:
-            raise InvalidMessage(
-                f"a batch goes to one topic, this one names {sorted(topics) or 'none'};"
-                " send one batch for each"
+    async def _gather(
+        self, batcher: Batcher, message: Message, choice: Choice
+    ) -> asyncio.Future[SendReceipt]:
+        """Let the message travel with others."""
+        queue = choice if choice is None or isinstance(choice, MessageQueue) else None
+        if queue is not choice:
+            queue = await self.courier.queue_for(message.topic, cast(Selector, choice))
+        future = batcher.add(message, queue)
+        if self._tracer is not None:
+            future.add_done_callback(
+                self._tracer.when_sent(self.group, message, self._session.clock.wall_ms())
             )
-        entries, keys = [], []
-        for message in messages:
-            check(message)
-            keys.append(self._session.unique_keys.next())
-            entries.append(
-                BatchEntry(
-                    flag=message.flag,
-                    body=message.body,
-                    properties=_properties_text(message, keys[-1]),
-                )
-            )
-        body = encode_batch(entries)
-        if len(body) > BODY_BYTES_MAX:
-            raise InvalidMessage(
-                f"a batch of {len(body):,} bytes is over the {BODY_BYTES_MAX:,} a broker takes;"
-                " send it in smaller batches"
-            )
-        properties = encode_properties(
-            {
-                "UNIQ_KEY": self._session.unique_keys.next(),
-                "WAIT": "true" if all(message.wait for message in messages) else "false",
-            }
-        )
-        return _Parcel(
-            topic=topics.pop(),
-            body=body,
-            properties=properties,
-            message_id=",".join(keys),
-            is_batch=True,
-        )
+        return future
 
-    def _command(self, parcel: _Parcel, queue: MessageQueue, *, one_way: bool = False) -> Command:
-        header = SendHeaderV2(
-            group=self.group,
-            topic=parcel.topic,
-            default_topic=AUTO_CREATE_TOPIC,
-            default_queue_count=DEFAULT_QUEUE_COUNT,
-            queue_id=queue.queue_id,
-            system_flag=parcel.system_flag,
-            born_at_ms=self._session.clock.wall_ms(),
-            flag=parcel.flag,
-            properties=parcel.properties,
-            reconsume_times=0,
-            unit_mode=False,
-            is_batch=parcel.is_batch,
-            broker_name=queue.broker_name,
-        )
-        code = RequestCode.SEND_BATCH_MESSAGE if parcel.is_batch else RequestCode.SEND_MESSAGE_V2
-        return request(code, header, parcel.body, one_way=one_way)
+    def _timeout_s(self, timeout: float | None) -> float:
+        return self.settings.timeout if timeout is None else timeout
 
 
-def _properties_text(message: Message, unique_key: str) -> str:
-    text = encode_properties(dressed_properties(message, unique_key))
-    # A character takes at most four bytes, so a short text need not be encoded to be measured.
-    if len(text) * 4 > PROPERTIES_BYTES_MAX and len(text.encode()) > PROPERTIES_BYTES_MAX:
-        raise InvalidMessage(
-            f"properties, tags and keys take {len(text.encode()):,} bytes of at most"
-            f" {PROPERTIES_BYTES_MAX:,}; put what is long into the body"
-        )
-    return text
-
-
-_ADVICE: Final[dict[type[ClientError], str]] = {
-    RequestTimeout: "it may have been stored, and sending it again may store it twice",
-    ConnectionLost: "is the broker running and reachable from here?",
-}
-
-
-def _explained(error: ClientError, topic: str, tried: Sequence[str]) -> ClientError:
-    """The same error, telling what was tried and what to do."""
-    count = f"{len(tried)} attempts" if len(tried) > 1 else "one attempt"
-    brokers = ", ".join(dict.fromkeys(tried))
-    what = f"sending to {topic!r} failed after {count} ({brokers}): "
-    if isinstance(error, RequestFailed):
-        return RequestFailed.of(error.code, what + error.remark)
-    return type(error)(f"{what}{error}; {_ADVICE[type(error)]}")
+def choice_of(message: Message, queue: MessageQueue | None, selector: Selector | None) -> Choice:
+    """Who chooses the queue: the caller, by name or by rule, else the sharding key, else turns."""
+    if queue is not None:
+        return queue
+    if selector is not None:
+        return selector
+    return by_hash(message.sharding_key) if message.sharding_key else None

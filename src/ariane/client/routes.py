@@ -30,6 +30,7 @@ class TopicRoute:
     readable: tuple[MessageQueue, ...]
     addresses: Mapping[str, Mapping[int, Address]]  # broker name -> broker id -> where it listens
     is_provisional: bool = False  # the topic does not exist yet; the first send creates it
+    clusters: frozenset[str] = frozenset()  # that its brokers belong to
 
     def master(self, broker: str) -> Address:
         """Where the broker takes writes."""
@@ -69,6 +70,7 @@ def route_of(topic: str, data: TopicRouteData) -> TopicRoute:
             for queue in _numbered(topic, entry.broker_name, entry.read_queue_count)
         ),
         addresses=addresses,
+        clusters=frozenset(broker.cluster for broker in data.brokers if broker.cluster),
     )
 
 
@@ -112,6 +114,10 @@ class RouteCache:
     def __iter__(self) -> Iterator[TopicRoute]:
         return iter(list(self._routes.values()))
 
+    def known(self, topic: str) -> TopicRoute | None:
+        """The topic's route as it was last heard of; the same object until it changes."""
+        return self._routes.get(topic)
+
     async def for_writing(self, topic: str) -> TopicRoute:
         """The topic's route; a provisional one when brokers would create it. Has a queue."""
         route = self._routes.get(topic) or await self._find(topic, may_create=True)
@@ -154,7 +160,8 @@ class RouteCache:
             return route
 
     def _keep(self, route: TopicRoute) -> None:
-        self._routes[route.topic] = route
+        if self._routes.get(route.topic) != route:
+            self._routes[route.topic] = route
         self.on_new(route)
 
 

@@ -1,7 +1,8 @@
 """What all producers and consumers of one client share: connections, routes, heartbeats.
 
 Nothing connects before it is needed. Everything that runs in the background is started by `open`
-or by a call, and has ended when `close` returns.
+or by a call, and has ended when `close` returns. A session belongs to one event loop of one
+process; in a forked child it begins anew when it is next used.
 """
 
 from __future__ import annotations
@@ -14,18 +15,22 @@ from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable,
 from random import Random  # noqa: TID251 - the type; the instance is injected
 from typing import Any, Final
 
+from ariane.client import forks
+from ariane.client.lanes import lane_of
 from ariane.client.routes import MASTER_ID, Address, RouteCache, TopicRoute, route_of
 from ariane.clock import Clock, Timers
 from ariane.codes import RequestCode, ResponseCode
 from ariane.errors import ClientError, ConnectionLost, RequestFailed, RequestTimeout
+from ariane.kernel.client import SendLane
 from ariane.protocol import fastjson
 from ariane.protocol.bodies import (
+    ClusterInfo,
     ConsumerData,
     HeartbeatData,
     ProducerData,
     TopicRouteData,
 )
-from ariane.protocol.command import Command, request
+from ariane.protocol.command import Command, FrameReader, request
 from ariane.protocol.headers.clients import UnregisterHeader
 from ariane.protocol.headers.topics import TopicHeader
 from ariane.protocol.message import UniqueKeys
@@ -38,6 +43,7 @@ REQUEST_TIMEOUT_S: Final = 3.0
 ROUTE_INTERVAL_S: Final = 30.0
 HEARTBEAT_INTERVAL_S: Final = 30.0
 UNREGISTER_TIMEOUT_S: Final = 1.0
+CLOSE_TIMEOUT_S: Final = 3.0  # for sends that others still wait for
 ACCEPT_SUCCESS: Final = frozenset({ResponseCode.SUCCESS})
 
 log = logging.getLogger("ariane.client")
@@ -49,42 +55,81 @@ class Session:
     def __init__(self, name_servers: Sequence[Address], *, clock: Clock, random: Random) -> None:
         self.clock = clock
         self.random = random
-        self.timers = Timers(clock)
+        self.name_servers = list(name_servers)
+        self.on_open: list[Callable[[], None]] = []  # whenever it opens, also again after a fork
+        self._handlers: dict[int, Handler] = {}
+        self._turn = random.randrange(len(self.name_servers))
+        self._begin()
+        forks.watch(self)
+
+    def _begin(self) -> None:
+        """Be a client that nobody knows yet."""
+        self.timers = Timers(self.clock)
         self.routes = RouteCache(self._look_up)
         self.routes.on_new = self._greet
-        self.client_id = f"{socket.gethostname()}@{os.getpid()}#{random.getrandbits(48):012x}"
-        self.unique_keys = UniqueKeys(clock, random, process_id=os.getpid())
-        self.name_servers = list(name_servers)
-        self._turn = random.randrange(len(self.name_servers))
+        self.client_id = f"{socket.gethostname()}@{os.getpid()}#{self.random.getrandbits(48):012x}"
+        self.unique_keys = UniqueKeys(
+            self.clock, self.random, process_id=os.getpid(), host=_own_address()
+        )
         self.before_close: list[Callable[[], Awaitable[None]]] = []  # run last first, by `close`
-        self._handlers: dict[int, Handler] = {}
-        self._pool = ConnectionPool(self.timers, handler=self._handle)
+        self.lanes: dict[Address, SendLane] = {}  # of the connections that are open
+        self.loop: asyncio.AbstractEventLoop | None = None  # while it is open
+        self._pool = ConnectionPool(
+            self.timers,
+            handler=self._handle,
+            decoder_of=self._lane_of,
+            on_connect=self._connected,
+        )
         self._producers: set[str] = set()
         self._consumers: dict[str, ConsumerData] = {}
         self._greeted: set[Address] = set()
+        self._met: set[Address] = set()
+        self._acquainted: set[Address] = set()  # have heard of all our groups
+        self._is_known_everywhere = False
         self._refreshing: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._is_open = False
+        self._was_forked = False
+        self._is_spent = False
+
+    def forked(self) -> None:
+        """This is a child process: what is open here belongs to the parent."""
+        if self.loop is not None:
+            # Kept, so that nothing is closed by being forgotten: the parent still uses it.
+            self._left_behind = (self._pool, self._driver, self._tasks, self.loop)
+        was_open = self.loop is not None
+        self._begin()
+        self._was_forked = was_open
 
     @property
     def is_open(self) -> bool:
         """Whether it has been opened and not closed."""
-        return self._is_open
+        return self.loop is not None
 
     async def open(self) -> None:
         """Start the clockwork; connects to nobody yet."""
-        self._is_open = True
-        self._driver = drive(self.timers, asyncio.get_running_loop())
+        if self.loop is not None:
+            return
+        if self._is_spent:
+            self._begin()
+        self._was_forked = False
+        self._is_spent = True
+        self.loop = asyncio.get_running_loop()
+        self._driver = drive(self.timers, self.loop)
         self.timers.every(ROUTE_INTERVAL_S, self._refresh_routes)
         self.timers.every(HEARTBEAT_INTERVAL_S, self._send_heartbeats)
+        for callback in self.on_open:
+            callback()
 
     async def close(self) -> None:
         """Take leave of every broker that knows us, then end everything."""
-        if not self._is_open:
+        if self.loop is None:
             return
         while self.before_close:
             await self.before_close.pop()()
-        self._is_open = False
+        unanswered = [future for lane in self.lanes.values() for future in lane.unanswered()]
+        self.loop = None  # takes no more
+        if unanswered:
+            await asyncio.wait(unanswered, timeout=CLOSE_TIMEOUT_S)
         self._driver.stop()
         tasks = list(self._tasks)
         for task in tasks:
@@ -101,6 +146,7 @@ class Session:
         """Be known to brokers as a member of the producer group."""
         if group not in self._producers:
             self._producers.add(group)
+            self._acquainted.clear()
             self._send_heartbeats()
 
     def add_consumer(self, consumer: ConsumerData) -> None:
@@ -131,6 +177,18 @@ class Session:
                 log.info("a heartbeat failed: %s", outcome)
             elif isinstance(outcome, BaseException):
                 raise outcome
+
+    async def greet_once(self, addresses: Iterable[Address]) -> None:
+        """Have these brokers know us, asking only those that do not know all of us yet."""
+        strangers = set(addresses) - self._acquainted
+        if strangers:
+            await self.greet(strangers)
+
+    def be_known_everywhere(self) -> None:
+        """Have every master of the cluster know us, not only those whose topics we use."""
+        self._is_known_everywhere = True
+        if self.loop is not None:
+            self.spawn(self._greet_cluster(), "greeting the cluster")
 
     async def sleep(self, delay_s: float) -> None:
         """Let time pass, on the session's clock."""
@@ -187,14 +245,21 @@ class Session:
         """Ask anew where the topic is, in the background; once, however many ask."""
         if topic not in self._refreshing:
             self._refreshing.add(topic)
-            self._spawn(self._refresh(topic), f"refreshing the route of {topic}")
+            self.spawn(self._refresh(topic), f"refreshing the route of {topic}")
 
     def _handle(self, connection: Connection, command: Command) -> Command | None:
         return self._handlers.get(command.code, refuse_requests)(connection, command)
 
+    async def lane(self, address: Address, timeout_s: float) -> SendLane:
+        """The way sends to this address take; a connection is made if need be."""
+        connection = await self._connection(address, timeout_s)
+        if connection.is_closed:
+            raise connection.lost()
+        return self.lanes[address]
+
     async def _connection(self, address: Address, timeout_s: float) -> Connection:
-        if not self._is_open:
-            raise ClientError("the client is not open; use `async with Client(...)`")
+        if self.loop is not asyncio.get_running_loop():
+            await self._open_here()
         connection = self._pool.existing(address)
         if connection is not None:
             return connection
@@ -203,6 +268,34 @@ class Session:
                 return await self._pool.get(address)
         except TimeoutError as error:
             raise ConnectionLost(f"no connection to {address} within {timeout_s:.1f} s") from error
+
+    async def _open_here(self) -> None:
+        if self._was_forked:
+            log.info("opened again after a fork process=%d", os.getpid())
+            await self.open()
+        elif self.loop is None:
+            raise ClientError("the client is not open; use `async with Client(...)`")
+        else:
+            raise ClientError(
+                "the client was opened on another event loop; open one client on each loop"
+            )
+
+    def _connected(self, address: Address, connection: Connection) -> None:
+        lane = self.lanes[address] = connection.attachments["lane"]
+        connection.on_close.append(lambda lost: self._disconnected(address, lane))
+        if address in self._met and address in self._greeted:
+            # The broker forgot us with the connection before.
+            self.spawn(self._heartbeat(address), f"a heartbeat to {address}")
+        self._met.add(address)
+
+    def _disconnected(self, address: Address, lane: SendLane) -> None:
+        if self.lanes.get(address) is lane:
+            del self.lanes[address]
+            self._acquainted.discard(address)
+
+    def _lane_of(self, connection: Connection) -> FrameReader:
+        lane = connection.attachments["lane"] = lane_of(connection, self.timers)
+        return lane
 
     async def _look_up(self, topic: str) -> TopicRoute | None:
         answer = await self.ask(
@@ -222,15 +315,23 @@ class Session:
         for address in self._contacts(route):
             if address not in self._greeted and (self._producers or self._consumers):
                 self._greeted.add(address)
-                self._spawn(self._heartbeat(address), f"the first heartbeat to {address}")
+                self.spawn(self._heartbeat(address), f"the first heartbeat to {address}")
 
     def _send_heartbeats(self) -> None:
-        if not self._producers and not self._consumers:
+        if self.loop is None or not (self._producers or self._consumers):
             return
         current = {address for route in self.routes for address in self._contacts(route)}
         self._greeted |= current
         for address in current:
-            self._spawn(self._heartbeat(address), f"a heartbeat to {address}")
+            self.spawn(self._heartbeat(address), f"a heartbeat to {address}")
+        if self._is_known_everywhere:
+            self.spawn(self._greet_cluster(current), "greeting the cluster")
+
+    async def _greet_cluster(self, greeted: Container[Address] = ()) -> None:
+        answer = await self.ask(request(RequestCode.GET_BROKER_CLUSTER_INFO))
+        info = fastjson.decode(answer.body, ClusterInfo)
+        masters = (broker.addresses.get(MASTER_ID) for broker in info.brokers.values())
+        await self.greet(address for address in masters if address and address not in greeted)
 
     async def _heartbeat(self, address: Address) -> None:
         body = HeartbeatData(
@@ -238,7 +339,10 @@ class Session:
             producers=[ProducerData(group=group) for group in sorted(self._producers)],
             consumers=list(self._consumers.values()),
         )
+        known = frozenset(self._producers)
         await self.call(address, request(RequestCode.HEART_BEAT, body=fastjson.encode(body)))
+        if known == self._producers:
+            self._acquainted.add(address)
 
     async def _take_leave(self, address: Address) -> None:
         headers = [
@@ -276,11 +380,12 @@ class Session:
         finally:
             self._refreshing.discard(topic)
 
-    def _spawn(self, work: Coroutine[Any, Any, None], what: str) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
         """Run in the background until it ends or the session does; a failure is logged."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(lambda done: self._ended(done, what))
+        return task
 
     def _ended(self, task: asyncio.Task[None], what: str) -> None:
         self._tasks.discard(task)
@@ -296,3 +401,13 @@ class Session:
 
 def _masters(route: TopicRoute) -> list[Address]:
     return [ids[MASTER_ID] for ids in route.addresses.values() if MASTER_ID in ids]
+
+
+def _own_address() -> str:
+    """The address this machine would be reached by; no packet is sent to find out."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        try:
+            asking.connect(("192.0.2.1", 9))  # an address for documentation, routed like any other
+            return str(asking.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"

@@ -1,12 +1,17 @@
-"""Inflating what peers compressed, with a bound on what may come out."""
+"""Bodies made smaller for the way, and inflated again with a bound on what may come out.
+
+The system flag of a message says whether its body is compressed, and how.
+"""
 
 from __future__ import annotations
 
 import zlib
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, Literal
 
 import lz4.frame  # type: ignore[import-untyped]  # has no stubs
 
+from ariane.codes import SystemFlag
 from ariane.errors import ProtocolError
 
 FREE_BYTES: Final = 1 << 20  # up to this size no ratio is too good to be true
@@ -14,6 +19,27 @@ FREE_BYTES: Final = 1 << 20  # up to this size no ratio is too good to be true
 _TYPE_MASK: Final = 0x700  # bits 8-10 of a message's system flag
 _LZ4: Final = 0x100
 _ZSTD: Final = 0x200
+_ZLIB: Final = 0x300  # readers take 0 for it too, as old producers wrote it
+_LEVEL: Final = 5  # Java's
+
+Compression = Literal["zlib", "lz4", "zstd"]
+COMPRESSIONS: Final[Mapping[Compression, int]] = {
+    "zlib": _ZLIB | SystemFlag.COMPRESSED,
+    "lz4": _LZ4 | SystemFlag.COMPRESSED,
+    "zstd": _ZSTD | SystemFlag.COMPRESSED,
+}  # by name, the system flag of bodies so compressed; all readers know zlib, some only that
+
+
+def compress_body(body: bytes, kind: Compression) -> bytes:
+    """The body compressed; whether that is shorter is for the caller to see."""
+    if kind == "lz4":
+        packed: bytes = lz4.frame.compress(body)
+        return packed
+    if kind == "zstd":
+        import zstandard  # noqa: PLC0415 - few producers use it
+
+        return zstandard.ZstdCompressor(level=_LEVEL).compress(body)
+    return zlib.compress(body, _LEVEL)
 
 
 def inflate_body(body: bytes, system_flag: int, *, size_max: int) -> bytes:

@@ -9,12 +9,12 @@ from ipaddress import ip_address
 from typing import Final, Protocol
 
 from ariane.errors import ProtocolError
+from ariane.kernel.client import KeyMaker
 
 Host = tuple[str, int]
 
 _PORT: Final = struct.Struct(">i")
 _OFFSET: Final = struct.Struct(">q")
-_UNIQUE_TAIL: Final = struct.Struct(">IH")  # milliseconds of the month, counter
 _ID_CHARACTERS: Final = (32, 56)  # with an IPv4 or an IPv6 host
 
 
@@ -66,26 +66,22 @@ def decode_offset_id(text: str) -> tuple[Host, int]:
 
 
 class UniqueKeys:
-    """Makes the ids that producers give their messages: 32 hexadecimal digits, never the same."""
+    """Makes the ids that producers give their messages: hexadecimal digits, never the same.
+
+    Address, process, chance, then milliseconds of the month in 32 bits and a counter in 16.
+    """
 
     def __init__(
         self, clock: WallClock, random: RandomBits, *, process_id: int, host: str = "127.0.0.1"
     ) -> None:
         self._clock = clock
-        self._counter = 0
-        self._month_ms = (0, 0)  # the current month as [first, end)
         head = ip_address(host).packed + (process_id & 0xFFFF).to_bytes(2, "big")
         # Java puts a hash of its class loader here, which tells processes of one machine apart.
-        self._head = (head + random.getrandbits(32).to_bytes(4, "big")).hex().upper()
+        self.at = KeyMaker(head + random.getrandbits(32).to_bytes(4, "big"), _month_of).next
 
     def next(self) -> str:
         """A new key."""
-        now_ms = self._clock.wall_ms()
-        if not self._month_ms[0] <= now_ms < self._month_ms[1]:
-            self._month_ms = _month_of(now_ms)
-        self._counter = (self._counter + 1) & 0xFFFF
-        since_ms = (now_ms - self._month_ms[0]) & 0xFFFF_FFFF
-        return self._head + _UNIQUE_TAIL.pack(since_ms, self._counter).hex().upper()
+        return self.at(self._clock.wall_ms())
 
 
 def _month_of(now_ms: int) -> tuple[int, int]:

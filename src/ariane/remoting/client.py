@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from typing import Final
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
 
 from ariane.clock import Timers
 from ariane.codes import ResponseCode
@@ -20,6 +23,7 @@ from ariane.protocol.command import (
 from ariane.protocol.limits import REPLY_HEADER_BYTES_MAX
 from ariane.remoting.connection import Connection, ConnectionLimits, DecoderOf, Handler
 from ariane.remoting.server import CHECK_S
+from ariane.remoting.transport import SocketTransport
 
 CONNECT_TIMEOUT_S: Final = 3.0
 
@@ -47,27 +51,52 @@ async def connect(
 ) -> Connection:
     """A new connection; raises ConnectionLost when there is none within `timeout_s`."""
 
-    def protocol() -> Connection:
-        return Connection(
-            connection_id=connection_id,
-            handler=handler or refuse_requests,
-            timers=timers,
-            limits=limits or ConnectionLimits(),
-            decoder_of=decoder_of or reply_decoder_of,
-            scratch=scratch,
-        )
-
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(timeout_s):
-            _, connection = await loop.create_connection(protocol, host, port)
+            connected = await _connected_socket(loop, host, port)
     except TimeoutError as error:
         raise ConnectionLost(f"no connection to {host}:{port} within {timeout_s} s") from error
     except OSError as error:
         known = (error.errno or 0) > 0  # not so for a name that cannot be resolved
         reason = os.strerror(error.errno or 0).lower() if known else error.strerror or str(error)
         raise ConnectionLost(f"cannot connect to {host}:{port}: {reason}") from error
+    connection = Connection(
+        connection_id=connection_id,
+        handler=handler or refuse_requests,
+        timers=timers,
+        limits=replace(limits or ConnectionLimits(), reads_on=True),
+        decoder_of=decoder_of or reply_decoder_of,
+        scratch=scratch,
+    )
+    SocketTransport(loop, connected, connection)
     return connection
+
+
+async def _connected_socket(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
+    """A socket connected to the first of the host's addresses that takes it."""
+    failure: OSError | None = None
+    for family, kind, protocol, _, address in await _addresses(loop, host, port):
+        connecting = socket.socket(family, kind, protocol)
+        try:
+            connecting.setblocking(False)
+            await loop.sock_connect(connecting, address)
+            return connecting
+        except OSError as error:
+            connecting.close()
+            failure = error
+        except BaseException:
+            connecting.close()
+            raise
+    raise failure or OSError(f"{host} has no address")
+
+
+async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[Any]:
+    try:
+        # Numbers need no resolver, and so no thread.
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        return list(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
 
 
 def reply_decoder_of(connection: Connection) -> FrameReader:
@@ -89,11 +118,15 @@ class ConnectionPool:
         timers: Timers,
         *,
         handler: Handler | None = None,
+        decoder_of: DecoderOf | None = None,
+        on_connect: Callable[[str, Connection], None] | None = None,
         limits: ConnectionLimits | None = None,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
     ) -> None:
         self._timers = timers
+        self._on_connect = on_connect
         self._handler = handler
+        self._decoder_of = decoder_of
         self._limits = limits
         self._connect_timeout_s = connect_timeout_s
         self._connections: dict[str, Connection] = {}
@@ -158,6 +191,7 @@ class ConnectionPool:
             port,
             timers=self._timers,
             handler=self._handler,
+            decoder_of=self._decoder_of,
             limits=self._limits,
             timeout_s=self._connect_timeout_s,
             connection_id=next(self._ids),
@@ -165,6 +199,8 @@ class ConnectionPool:
         )
         self._connections[address] = connection
         connection.on_close.append(lambda lost: self._forget(address, lost))
+        if self._on_connect is not None:
+            self._on_connect(address, connection)
         return connection
 
     def _attempted(self, address: str, attempt: asyncio.Task[Connection]) -> None:

@@ -28,6 +28,7 @@ logger = logging.getLogger("ariane.remoting")
 
 FLUSH_BYTES: Final = 256 << 10  # answers gathered within one read before they are written anyway
 LINGER_S: Final = 5.0  # how long a closing connection may take to write what it still has
+OPAQUE_MASK: Final = (1 << 30) - 1  # the other half is for decoders that ask by themselves
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,9 @@ class ConnectionLimits:
     unread_bytes_max: int = 64 << 20
     idle_s: float = 120.0
     frame_s: float = 60.0  # for a frame to arrive whole
+    # A server reads no more from a peer that does not read; a client must, or two that wait for
+    # each other to read would wait for ever.
+    reads_on: bool = False
 
 
 class _Waiting(NamedTuple):
@@ -131,7 +135,7 @@ class Connection(asyncio.BufferedProtocol):
         """Send a request under a new opaque; the future ends with the answer or a ClientError."""
         future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
         if self.is_closed:
-            future.set_exception(ConnectionLost(self._lost_text()))
+            future.set_exception(self.lost())
             return future
         opaque = self._next_opaque()
         command.opaque = opaque
@@ -158,6 +162,15 @@ class Connection(asyncio.BufferedProtocol):
         self.close_reason = self.close_reason or reason
         if self._transport is not None:
             self._transport.abort()
+
+    def lost(self) -> ConnectionLost:
+        """What to tell those who waited for an answer when the connection closed."""
+        return ConnectionLost(f"the connection to {self.peer_text} is closed: {self.close_reason}")
+
+    @property
+    def peer_text(self) -> str:
+        """The peer's address, as people write it."""
+        return f"{self.peer[0]}:{self.peer[1]}"
 
     async def wait_lost(self) -> None:
         """Return once the socket is gone and `on_close` has been told."""
@@ -211,7 +224,7 @@ class Connection(asyncio.BufferedProtocol):
         pending, self._pending = self._pending, {}
         for waiting in pending.values():
             if not waiting.future.done():
-                waiting.future.set_exception(ConnectionLost(self._lost_text()))
+                waiting.future.set_exception(self.lost())
         for callback in self.on_close:
             try:
                 callback(self)
@@ -246,7 +259,7 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """The peer reads too slowly: read no more requests from it until it has caught up."""
         self._peer_is_slow = True
-        if self._transport is not None:
+        if self._transport is not None and not self._limits.reads_on:
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
@@ -303,7 +316,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _next_opaque(self) -> int:
         while True:
-            self._last_opaque = (self._last_opaque + 1) & 0x7FFF_FFFF
+            self._last_opaque = (self._last_opaque + 1) & OPAQUE_MASK
             if self._last_opaque not in self._pending:
                 return self._last_opaque
 
@@ -330,7 +343,7 @@ class Connection(asyncio.BufferedProtocol):
             if not waiting.future.done():
                 waiting.future.set_exception(
                     RequestTimeout(
-                        f"no answer from {self._peer_text()} to request {waiting.code} "
+                        f"no answer from {self.peer_text} to request {waiting.code} "
                         f"within {waiting.timeout_s} s"
                     )
                 )
@@ -340,12 +353,6 @@ class Connection(asyncio.BufferedProtocol):
     def _close_logged(self, reason: str) -> None:
         logger.info("connection closed peer=%s:%d reason=%s", *self.peer, reason)
         self.close(reason)
-
-    def _lost_text(self) -> str:
-        return f"the connection to {self._peer_text()} is closed: {self.close_reason}"
-
-    def _peer_text(self) -> str:
-        return f"{self.peer[0]}:{self.peer[1]}"
 
 
 Handler = Callable[[Connection, Command], Command | None]

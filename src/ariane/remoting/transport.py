@@ -2,8 +2,8 @@
 
 It does what asyncio's own transport does for a `BufferedProtocol`, but a read is one call from the
 loop and a write is one system call when the peer keeps up; with one request per read that is a
-quarter of what a request costs (docs/decisions/0009). Servers use it; whatever asyncio wraps by
-itself (a client's connection, TLS) keeps asyncio's.
+quarter of what a request costs (docs/decisions/0009). Servers and clients use it; whatever asyncio
+wraps by itself (TLS) keeps asyncio's.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ async def test_what_no_broker_would_take_is_not_tried_again(code: ResponseCode) 
 
 async def test_a_single_broker_is_tried_three_times_and_the_error_says_so() -> None:
     async with running("a", orders=4) as cluster, client_of(cluster) as client:
-        cluster.brokers["a"].answers[SEND] = refusing(ResponseCode.SYSTEM_BUSY)
+        cluster.brokers["a"].answers[SEND] = refusing(ResponseCode.SYSTEM_ERROR)
         with pytest.raises(RequestFailed, match=r"'orders' failed after 3 attempts \(a\).*not now"):
             await client.send("orders", b"")
         queues = [command.ext["e"] for command in cluster.brokers["a"].of(SEND)]
@@ -109,7 +109,7 @@ async def test_a_silent_broker_costs_the_whole_time_and_no_more() -> None:
     clock = ManualClock()
     async with running("a", orders=4) as cluster, client_of(cluster, clock) as client:
         cluster.brokers["a"].answers[SEND] = silent
-        send = asyncio.create_task(client.send("orders", b"", timeout_s=3.0))
+        send = asyncio.create_task(client.send("orders", b"", timeout=3.0))
         await cluster.brokers["a"].received(SEND)
         clock.advance(3.1)
         with pytest.raises(RequestTimeout, match="may have been stored"):
@@ -147,9 +147,9 @@ async def test_a_selector_decides_and_retries_keep_to_its_choice() -> None:
         for _ in range(3):
             receipt = await producer.send(Message("orders", b""), selector=by_hash("user-1"))
             assert receipt.queue == chosen
-        cluster.brokers[chosen.broker_name].answers[SEND] = refusing(ResponseCode.SYSTEM_BUSY)
+        cluster.brokers[chosen.broker_name].answers[SEND] = refusing(ResponseCode.SYSTEM_ERROR)
         with pytest.raises(RequestFailed):
-            await producer.send(Message("orders", b""), selector=by_hash("user-1"))
+            await producer.send("orders", b"", sharding_key="user-1")
         assert sends(cluster)[chosen.broker_name] == 6
         assert sum(sends(cluster).values()) == 6
 
@@ -188,12 +188,13 @@ async def test_one_way_asks_for_no_answer() -> None:
 async def test_a_batch_is_one_request_with_an_id_for_each_message() -> None:
     async with running("a", orders=1) as cluster, client_of(cluster) as client:
         messages = [Message("orders", b"%d" % number, tags="A") for number in range(3)]
-        receipt = await client.producer().send_batch(messages)
+        receipts = await client.send_batch(messages)
         (command,) = cluster.brokers["a"].of(RequestCode.SEND_BATCH_MESSAGE)
         entries = decode_batch(command.body)
         assert [entry.body for entry in entries] == [b"0", b"1", b"2"]
         keys = [decode_properties(entry.properties)["UNIQ_KEY"] for entry in entries]
-        assert receipt.message_id == ",".join(keys)
+        assert [receipt.message_id for receipt in receipts] == keys
+        assert [receipt.queue_offset for receipt in receipts] == [7, 8, 9]
         assert command.ext["m"] == "true"
 
 

@@ -37,7 +37,8 @@ def test_send_submit_batch_and_read(cluster: FakeCluster) -> None:
         producer = client.producer("p")
         futures = [producer.submit(Message("orders", b"%d" % number)) for number in range(50)]
         assert len({future.result(10).message_id for future in futures}) == 50
-        assert producer.send_batch([Message("orders", b"a")] * 3).queue_offset == 7
+        batch = producer.send_batch([Message("orders", b"a")] * 3)
+        assert [receipt.queue_offset for receipt in batch] == [7, 8, 9]
         producer.send_one_way(Message("orders", b""))
         cluster.brokers["a"].answers[RequestCode.PULL_MESSAGE] = pulled(
             ResponseCode.SUCCESS, body=record(b"one"), next_offset=1

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import ariane
-from ariane.client.messages import Message
 from ariane.codes import ResponseCode
 from ariane.errors import ConfigError, RequestFailed, RequestTimeout
 from ariane.sync import Client
@@ -67,7 +66,7 @@ def test_time_stands_still_until_it_is_turned(ariane_broker: EmbeddedBroker) -> 
 
 def test_a_delay_takes_no_time(ariane_broker: EmbeddedBroker) -> None:
     with Client(ariane_broker.name_server) as client:
-        client.producer().send(Message("orders", b"in a minute", properties={"DELAY": "5"}))
+        client.send("orders", b"in a minute", delay_level=5)
         ariane_broker.advance(59.9)
         assert bodies(ariane_broker, "orders") == []
         ariane_broker.advance(0.1)
@@ -103,7 +102,7 @@ def test_a_lost_answer_leaves_the_message(ariane_broker: EmbeddedBroker) -> None
         client.send("orders", b"route known")
         ariane_broker.fail("send", how="lose")
         with pytest.raises(RequestTimeout):
-            client.send("orders", b"sent after all", timeout_s=0.05)
+            client.send("orders", b"sent after all", timeout=0.05)
     assert bodies(ariane_broker, "orders") == [b"route known", b"sent after all"]
 
 

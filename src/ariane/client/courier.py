@@ -1,0 +1,252 @@
+"""Getting parcels to brokers: choose a queue, try, and try another when that fails.
+
+A send that times out or loses its connection may have been carried out, so a retry can store the
+message twice; its id is the same both times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from ariane.client.faults import SLOW_S, FaultTable, choose
+from ariane.client.messages import SendReceipt, SendStatus
+from ariane.client.outlets import Outlet
+from ariane.client.parcels import Kind, Parcel
+from ariane.client.queues import Selector
+from ariane.client.room import Room
+from ariane.client.send_retries import Retries, may_be_the_brokers
+from ariane.client.session import Session
+from ariane.codes import ResponseCode
+from ariane.errors import ClientError, ConnectionLost, RequestFailed, RequestTimeout
+from ariane.kernel.client import Target
+from ariane.protocol.bodies import MessageQueue
+from ariane.protocol.command import Command
+from ariane.protocol.headers import decode_header
+from ariane.protocol.headers.send import SendReply
+
+STORED: Final = {
+    ResponseCode.SUCCESS: SendStatus.OK,
+    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
+}
+UNANSWERED_BYTES_MAX: Final = 32 << 20  # beyond so much, further sends wait for room
+
+Choice = MessageQueue | Selector | None  # a queue, a rule that picks one, or by turns
+
+
+class Courier:
+    """The sends of one producer group."""
+
+    def __init__(self, session: Session, group: str, *, retries: int) -> None:
+        self._session = session
+        self._group = group
+        self._retries = retries
+        self._clock = session.clock
+        self._faults = FaultTable()
+        self._turn = session.random.randrange(1 << 16)
+        self._outlets: dict[tuple[str, Kind], Outlet] = {}
+        self._room = Room(UNANSWERED_BYTES_MAX)
+
+    async def deliver(
+        self, parcel: Parcel, choice: Choice, timeout_s: float
+    ) -> SendReceipt | list[SendReceipt]:
+        """Have a broker store the parcel: one receipt, or a list of them for a batch."""
+        now_s = self._clock.monotonic_s()
+        deadline_s = now_s + timeout_s
+        if self._room.is_full:
+            now_s = await self._wait_for_room(timeout_s)
+        size = len(parcel.body)
+        self._room.take(size)
+        try:
+            target = self.target_now(parcel, choice, now_s)
+            if target is None:
+                target = await self.target(parcel, choice)
+            try:
+                outcome = await self._attempt(target, parcel, deadline_s, now_s)
+            except (ConnectionLost, RequestTimeout, RequestFailed) as error:
+                return await self.deliver_again(parcel, choice, deadline_s, target, error)
+            self.answered(target, now_s)
+            return outcome
+        finally:
+            self._room.give(size)
+
+    async def deliver_again(
+        self,
+        parcel: Parcel,
+        choice: Choice,
+        deadline_s: float,
+        target: Target,
+        error: ConnectionLost | RequestTimeout | RequestFailed,
+    ) -> SendReceipt | list[SendReceipt]:
+        """Go on after a first attempt that failed."""
+        retries = Retries(self._retries)
+        tried: list[str] = []
+        while True:
+            now_s = self._clock.monotonic_s()
+            tried.append(target.broker_name)
+            wait_s = retries.wait_s_after(error, self._session.random)
+            if may_be_the_brokers(error):
+                self._faults.failed(target.broker_name, now_s=now_s)
+            if wait_s is None or now_s + wait_s >= deadline_s:
+                raise _explained(error, parcel.topic, tried) from error
+            self._session.refresh_route(parcel.topic)
+            if wait_s:
+                await self._session.sleep(wait_s)
+            target = await self.target(parcel, choice, last_broker=tried[-1])
+            now_s = self._clock.monotonic_s()
+            try:
+                outcome = await self._attempt(target, parcel, deadline_s, now_s)
+            except (ConnectionLost, RequestTimeout, RequestFailed) as failure:
+                error = failure
+                continue
+            self.answered(target, now_s)
+            return outcome
+
+    def answered(self, target: Target, asked_s: float) -> None:
+        """A broker has answered a send; note whether it took its time."""
+        now_s = self._clock.monotonic_s()
+        if now_s - asked_s >= SLOW_S or self._faults:
+            self._faults.answered(target.broker_name, now_s - asked_s, now_s=now_s)
+
+    def target_now(self, parcel: Parcel, choice: Choice, now_s: float) -> Target | None:
+        """Where the parcel goes, if the topic's queues are known; takes no time."""
+        outlet = self._outlets.get((parcel.topic, parcel.kind))
+        if outlet is None or outlet.route is not self._session.routes.known(parcel.topic):
+            return None
+        return self._choose(outlet, choice, now_s)
+
+    async def target(
+        self, parcel: Parcel, choice: Choice, *, last_broker: str | None = None
+    ) -> Target:
+        """Where the parcel goes, preferably not to the broker that just failed."""
+        self._session.add_producer(self._group)
+        route = await self._session.routes.for_writing(parcel.topic)
+        outlet = self._outlets.get((parcel.topic, parcel.kind))
+        if outlet is None or outlet.route is not route:
+            outlet = Outlet(route, self._group, parcel.kind)
+            self._outlets[parcel.topic, parcel.kind] = outlet
+        return self._choose(outlet, choice, self._clock.monotonic_s(), last_broker=last_broker)
+
+    async def queue_for(self, topic: str, selector: Selector) -> MessageQueue:
+        """The queue that a rule picks of the topic's."""
+        return selector((await self._session.routes.for_writing(topic)).writable)
+
+    async def post(self, parcel: Parcel, choice: Choice, timeout_s: float) -> None:
+        """Send the parcel once and hear nothing of it."""
+        target = await self.target(parcel, choice)
+        lane = await self._session.lane(target.address, timeout_s)
+        lane.post(
+            target,
+            parcel.properties,
+            parcel.body,
+            parcel.system_flag,
+            parcel.flag,
+            self._clock.wall_ms(),
+        )
+
+    async def _attempt(
+        self, target: Target, parcel: Parcel, deadline_s: float, now_s: float
+    ) -> SendReceipt | list[SendReceipt]:
+        lane = self._session.lanes.get(target.address)
+        if lane is None or self._session.loop is not asyncio.get_running_loop():
+            lane = await self._session.lane(target.address, deadline_s - now_s)
+        outcome: SendReceipt | list[SendReceipt] | Command = await lane.send(
+            target,
+            parcel.message_ids,
+            parcel.properties,
+            parcel.body,
+            parcel.system_flag,
+            parcel.flag,
+            self._clock.wall_ms(),
+            deadline_s,
+        )
+        if isinstance(outcome, Command):
+            return receipts_of(outcome, target, parcel.message_ids)
+        return outcome
+
+    async def _wait_for_room(self, timeout_s: float) -> float:
+        """Wait until enough has been answered; the time it is then."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._room.wait()
+        except TimeoutError as error:
+            raise RequestTimeout(
+                f"no room within {timeout_s:g} s: {UNANSWERED_BYTES_MAX >> 20} MiB of earlier sends"
+                " wait for their answers; nothing was sent"
+            ) from error
+        return self._clock.monotonic_s()
+
+    def _choose(
+        self, outlet: Outlet, choice: Choice, now_s: float, *, last_broker: str | None = None
+    ) -> Target:
+        if choice is not None:
+            queue = choice if isinstance(choice, MessageQueue) else choice(outlet.route.writable)
+            return outlet.target_of(queue)
+        self._turn += 1
+        targets = outlet.targets
+        if last_broker is None and not self._faults:
+            return targets[self._turn % len(targets)]
+        place = choose(
+            outlet.brokers, self._turn, self._faults, now_s=now_s, last_broker=last_broker
+        )
+        return targets[place]
+
+
+def receipts_of(
+    answer: Command, target: Target, message_ids: str | list[str]
+) -> SendReceipt | list[SendReceipt]:
+    """What an answer says; raises RequestFailed when the message was not stored."""
+    try:
+        status = STORED[ResponseCode(answer.code)]
+    except (KeyError, ValueError):
+        remark = f"{answer.remark or ''} [{target.address}]".strip()
+        raise RequestFailed.of(answer.code, remark) from None
+    stored = decode_header(SendReply, answer.ext)
+    queue = target.queue
+    if queue.queue_id != stored.queue_id:
+        queue = replace(queue, queue_id=stored.queue_id)
+    region = None if stored.trace_on == "false" else stored.region
+
+    def receipt(message_id: str, offset_id: str, queue_offset: int) -> SendReceipt:
+        return SendReceipt(
+            status,
+            message_id,
+            offset_id,
+            queue,
+            queue_offset,
+            None if is_batch else stored.transaction_id,
+            stored.recall_handle,
+            region,
+        )
+
+    is_batch = not isinstance(message_ids, str)
+    if isinstance(message_ids, str):
+        return receipt(message_ids, stored.message_id, stored.queue_offset)
+    offset_ids = stored.message_id.split(",")
+    if len(offset_ids) != len(message_ids):  # a broker that keeps a batch as one record
+        offset_ids = [stored.message_id] * len(message_ids)
+    return [
+        receipt(message_id, offset_id, stored.queue_offset + number)
+        for number, (message_id, offset_id) in enumerate(zip(message_ids, offset_ids, strict=True))
+    ]
+
+
+_ADVICE: Final[dict[type[ClientError], str]] = {
+    RequestTimeout: "it may have been stored, and sending it again may store it twice",
+    ConnectionLost: "is the broker running and reachable from here?",
+}
+
+
+def _explained(error: ClientError, topic: str, tried: Sequence[str]) -> ClientError:
+    """The same error, telling what was tried and what to do."""
+    count = f"{len(tried)} attempts" if len(tried) > 1 else "one attempt"
+    brokers = ", ".join(dict.fromkeys(tried))
+    what = f"sending to {topic!r} failed after {count} ({brokers}): "
+    if isinstance(error, RequestFailed):
+        return RequestFailed.of(error.code, what + error.remark)
+    return type(error)(f"{what}{error}; {_ADVICE[type(error)]}")

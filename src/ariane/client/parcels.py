@@ -1,0 +1,142 @@
+"""Messages packed for the way: checked, named, dressed in properties, compressed.
+
+A parcel is made once for a send; every attempt carries the same one, so a message that is stored
+twice has the same id both times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import Final
+
+import msgspec
+
+from ariane.client.messages import (
+    BODY_BYTES_MAX,
+    NOTHING,
+    WAIT,
+    Message,
+    body_of,
+    check,
+    dressed_properties,
+)
+from ariane.client.settings import SendSettings
+from ariane.errors import InvalidMessage
+from ariane.kernel.client import BatchBody
+from ariane.protocol.compression import COMPRESSIONS, compress_body
+from ariane.protocol.properties import NAME_END, UNIQUE_KEY, VALUE_END, encode_properties
+from ariane.topics import is_retry_or_dead_letter
+
+PROPERTIES_BYTES_MAX: Final = 32_767
+UTF8_BYTES_MAX: Final = 4  # of one character
+
+
+class Kind(IntEnum):  # of int, whose hash is quick: parcels are looked up by it
+    """How a parcel travels."""
+
+    PLAIN = 0
+    ONE_WAY = 1
+    BATCH = 2
+    REPLY = 3
+
+
+class Parcel(msgspec.Struct, frozen=True):
+    """A message, or a batch, ready to travel to whichever queue is chosen."""
+
+    topic: str
+    body: bytes
+    properties: str
+    message_ids: str | list[str]  # a list: a batch
+    system_flag: int = 0
+    flag: int = 0
+    kind: Kind = Kind.PLAIN
+
+
+def pack(
+    message: Message,
+    message_id: str,
+    settings: SendSettings,
+    *,
+    extra: Mapping[str, str] = NOTHING,
+    system_flag: int = 0,
+    kind: Kind = Kind.PLAIN,
+) -> Parcel:
+    """The message as a parcel; `extra` are properties that callers may not set themselves."""
+    check(message)
+    body = body_of(message)
+    if len(body) >= settings.compress_from_bytes:
+        body, compressed_flag = compressed(body, settings)
+        system_flag |= compressed_flag
+    text = properties_text(message, message_id, extra)
+    return Parcel(message.topic, body, text, message_id, system_flag, message.flag, kind)
+
+
+def compressed(body: bytes, settings: SendSettings) -> tuple[bytes, int]:
+    """The body as it travels and the system flag that says so; not packed unless it shrinks."""
+    kind = settings.compression
+    if kind is None or len(body) < settings.compress_from_bytes:
+        return body, 0
+    packed = compress_body(body, kind)
+    return (packed, COMPRESSIONS[kind]) if len(packed) < len(body) else (body, 0)
+
+
+def properties_text(message: Message, message_id: str, extra: Mapping[str, str] = NOTHING) -> str:
+    """All properties of the message as they travel; raises InvalidMessage when they do not fit."""
+    text = "".join(
+        f"{name}{NAME_END}{value}{VALUE_END}"
+        for name, value in (*dressed_properties(message).items(), *extra.items())
+    )
+    text = (
+        f"{text}{UNIQUE_KEY}{NAME_END}{message_id}{VALUE_END}"
+        f"{WAIT}{NAME_END}{'true' if message.wait else 'false'}{VALUE_END}"
+    )
+    if len(text) * UTF8_BYTES_MAX > PROPERTIES_BYTES_MAX or not text.isascii():
+        _check_size(text)
+    return text
+
+
+def pack_batch(messages: Sequence[Message], make_id: Callable[[], str]) -> Parcel:
+    """Messages of one topic as one parcel; bodies of a batch are never compressed."""
+    topics = {message.topic for message in messages}
+    if len(topics) != 1:
+        raise InvalidMessage(
+            f"a batch goes to one topic, this one names {sorted(topics) or 'none'};"
+            " send one batch for each"
+        )
+    topic = topics.pop()
+    if is_retry_or_dead_letter(topic):
+        raise InvalidMessage(f"brokers take no batches for {topic!r}; send its messages one by one")
+    body = BatchBody()
+    message_ids = []
+    for message in messages:
+        check(message)
+        if message.is_delayed:
+            raise InvalidMessage("brokers delay no batches; send delayed messages one by one")
+        message_ids.append(make_id())
+        body.add(body_of(message), properties_text(message, message_ids[-1]), message.flag)
+    if body.size > BODY_BYTES_MAX:
+        raise InvalidMessage(
+            f"a batch of {body.size:,} bytes is over the {BODY_BYTES_MAX:,} a broker takes;"
+            " send it in smaller batches"
+        )
+    wait = all(message.wait for message in messages)
+    properties = batch_properties(make_id(), wait=wait)
+    return Parcel(topic, body.take(), properties, message_ids, kind=Kind.BATCH)
+
+
+def batch_properties(message_id: str, *, wait: bool) -> str:
+    """The properties of the request that carries a batch."""
+    return encode_properties({UNIQUE_KEY: message_id, WAIT: "true" if wait else "false"})
+
+
+def _check_size(text: str) -> None:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidMessage(f"properties, tags and keys must be Unicode text: {error}") from error
+    if size > PROPERTIES_BYTES_MAX:
+        raise InvalidMessage(
+            f"properties, tags and keys take {size:,} bytes of at most"
+            f" {PROPERTIES_BYTES_MAX:,}; put what is long into the body"
+        )

@@ -1,0 +1,93 @@
+from asyncio import Future
+from collections.abc import Callable
+from typing import Any
+
+class KeyMaker:
+    def __init__(self, head: bytes, month_of: Callable[[int], tuple[int, int]]) -> None: ...
+    def next(self, wall_ms: int) -> str: ...
+
+class Target:
+    queue: Any
+    broker_name: str
+    address: str
+    def __init__(
+        self,
+        queue: Any,
+        address: str,
+        *,
+        code: int,
+        group: str,
+        default_topic: str,
+        default_queue_count: int,
+        is_batch: bool,
+        flag: int,
+        language: str,
+        version: int,
+    ) -> None: ...
+    def frame(
+        self,
+        opaque: int,
+        properties: str,
+        body: bytes,
+        system_flag: int,
+        flag: int,
+        born_ms: int,
+    ) -> bytes: ...
+
+class BatchBody:
+    count: int
+    @property
+    def size(self) -> int: ...
+    def add(self, body: bytes, properties: str, flag: int) -> None: ...
+    def take(self) -> bytes: ...
+
+class Receipts:
+    def __init__(self, make: Callable[..., Any], status: object) -> None: ...
+    def read(self, frame: bytes, opaque: int, target: Target, message_id: str) -> Any: ...
+
+class SendLane:
+    frame_count: int
+    @property
+    def pending_count(self) -> int: ...
+    @property
+    def partial_bytes(self) -> int: ...
+    def __init__(
+        self,
+        receipts: Receipts,
+        *,
+        decode: Callable[[memoryview], Any],
+        make_future: Callable[[], Future[Any]],
+        schedule: Callable[[], object],
+        arm: Callable[[float], object],
+        write: Callable[[bytes], None],
+        scratch: bytearray,
+        frame_bytes_max: int,
+        header_bytes_max: int,
+    ) -> None: ...
+    def send(
+        self,
+        target: Target,
+        message_ids: str | list[str],
+        properties: str,
+        body: bytes,
+        system_flag: int,
+        flag: int,
+        born_ms: int,
+        deadline_s: float,
+    ) -> Future[Any]: ...
+    def post(
+        self,
+        target: Target,
+        properties: str,
+        body: bytes,
+        system_flag: int,
+        flag: int,
+        born_ms: int,
+    ) -> None: ...
+    def flush(self) -> None: ...
+    def expire(self, now_s: float) -> list[Future[Any]]: ...
+    def unanswered(self) -> list[Future[Any]]: ...
+    def abandon(self) -> list[Future[Any]]: ...
+    def get_buffer(self, size_hint: int) -> memoryview: ...
+    def received(self, byte_count: int) -> list[Any]: ...
+    def close(self) -> None: ...
