@@ -76,6 +76,8 @@ WORDS: Final[dict[type[msgspec.Struct], dict[str, str]]] = {
         "notifyConsumerIdsChangedEnable": "Whether members hear at once when their group changes.",
         "enablePropertyFilter": "Whether consumers may filter by SQL92 expressions over properties "
         "([which](filters.md)). On, unlike in Apache's broker: it costs nothing until used.",
+        "useServerSideResetOffset": "Whether resetting a group's offsets sets them here, so that "
+        "its next pulls go on from there; else its members are told to do it.",
         "recallMessageEnable": "Whether a timed message may be recalled before it is due.",
         "rejectTransactionMessage": "Refuse transactional messages.",
         "transactionTimeOut": "How old a half message must be before its producer is asked"

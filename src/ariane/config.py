@@ -131,6 +131,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     vip_port: bool = field(name="vipChannelEnable", default=True)
     notify_consumer_changes: bool = field(name="notifyConsumerIdsChangedEnable", default=True)
     property_filters: bool = field(name="enablePropertyFilter", default=True)  # Apache: false
+    resets_here: bool = field(name="useServerSideResetOffset", default=True)
     recall_enabled: bool = field(name="recallMessageEnable", default=False)
     rejects_transactions: bool = field(name="rejectTransactionMessage", default=False)
     transaction_timeout_ms: Positive = field(name="transactionTimeOut", default=6_000)

@@ -56,6 +56,7 @@ ALLOWED: Final[dict[str, range | None]] = {
     "timerCongestNumEachSlot": range(1, 2**31),
     "timerMaxDelaySec": range(1, YEAR_HOURS * 3600),
     "traceOn": None,
+    "useServerSideResetOffset": None,
     "transactionCheckInterval": range(100, 3_600_001),
     "transactionCheckMax": range(1, 10_001),
     "transactionOpBatchInterval": range(60_001),

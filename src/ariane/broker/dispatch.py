@@ -15,6 +15,7 @@ from ariane.broker.handlers import (
     pull,
     query,
     recall,
+    resets,
     send,
     topics,
     transactions,
@@ -41,6 +42,7 @@ from ariane.protocol.headers.groups import (
     ProducerGroupHeader,
 )
 from ariane.protocol.headers.offsets import (
+    ConsumerStatusHeader,
     MaxOffsetHeader,
     QueryConsumerOffsetHeader,
     QueueHeader,
@@ -112,7 +114,10 @@ HANDLERS: Final[dict[int, Handler]] = {
     RequestCode.UPDATE_CONSUMER_OFFSET: Handler(offsets.update_offset, UpdateConsumerOffsetHeader),
     RequestCode.GET_ALL_CONSUMER_OFFSET: Handler(offsets.all_offsets),
     RequestCode.GET_ALL_DELAY_OFFSET: Handler(offsets.all_delay_offsets),
-    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: Handler(offsets.reset_offset, ResetOffsetHeader),
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: Handler(resets.reset_offset, ResetOffsetHeader),
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: Handler(
+        resets.consumer_status, ConsumerStatusHeader
+    ),
     RequestCode.CLONE_GROUP_OFFSET: Handler(offsets.clone_offsets, CloneOffsetsHeader),
     RequestCode.QUERY_CORRECTION_OFFSET: Handler(offsets.correction_offsets, CorrectionHeader),
     RequestCode.HEART_BEAT: Handler(clients.heartbeat),

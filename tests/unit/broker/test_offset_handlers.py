@@ -176,6 +176,9 @@ def test_one_group_can_go_on_from_anothers_place(rig: Rig) -> None:
     assert answer is not None
     assert answer.code == ResponseCode.SUCCESS
     assert query(rig, consumerGroup="others") == 5
+    answer = rig.call(RequestCode.CLONE_GROUP_OFFSET, ext | {"destGroup": "not a group/name"})
+    assert answer is not None
+    assert answer.code == ResponseCode.INVALID_PARAMETER
 
 
 def test_corrections_are_the_lowest_offset_of_all_groups(rig: Rig) -> None:

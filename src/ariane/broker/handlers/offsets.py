@@ -1,4 +1,4 @@
-"""Where groups stand: asking, committing, and moving them from outside."""
+"""Where groups stand: asking, committing, and taking over another group's place."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from ariane.broker.requests import Reply, Request
 from ariane.broker.state import BrokerState
 from ariane.broker.tables import QUEUE_COUNT_MAX
 from ariane.codes import ResponseCode
-from ariane.errors import GroupNotFound, InvalidParameter, RequestRejected
+from ariane.errors import GroupNotFound, InvalidParameter
 from ariane.protocol import fastjson
-from ariane.protocol.bodies import MessageQueue, ResetOffsets
 from ariane.protocol.bodies.statistics import CorrectionOffsets
 from ariane.protocol.headers.groups import CloneOffsetsHeader, CorrectionHeader
 from ariane.protocol.headers.offsets import (
     OffsetReply,
     QueryConsumerOffsetHeader,
-    ResetOffsetHeader,
     UpdateConsumerOffsetHeader,
 )
+from ariane.topics import group_fault
 
 INT64_MAX: Final = (1 << 63) - 1
 
@@ -36,10 +35,12 @@ def query_offset(request: Request[QueryConsumerOffsetHeader], state: BrokerState
     may_start_at_zero = header.zero_if_not_found is not False
     if may_start_at_zero and begins_fresh(header.topic, header.queue_id, state):
         return Reply.of(OffsetReply(offset=0))
-    return Reply.refusal(
-        ResponseCode.QUERY_NOT_FOUND,
-        "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+    remark = (
+        "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+        if may_start_at_zero
+        else "Not found, do not set to zero, maybe this group boot first"
     )
+    return Reply.refusal(ResponseCode.QUERY_NOT_FOUND, remark)
 
 
 def begins_fresh(topic: str, queue_id: int, state: BrokerState) -> bool:
@@ -77,49 +78,11 @@ def all_delay_offsets(request: Request[None], state: BrokerState) -> Reply:
     return Reply.of(body=fastjson.encode(state.schedule.progress.table()))
 
 
-def reset_offset(request: Request[ResetOffsetHeader], state: BrokerState) -> Reply:
-    """Move a group to a moment, to the end, or to an offset; its next pulls learn of it."""
-    header = request.header
-    topic = state.topics.existing(header.topic)
-    if header.group not in state.groups:
-        raise GroupNotFound(header.group)
-    if header.queue_id >= 0:
-        offsets = {header.queue_id: target_offset(header, header.queue_id, state)}
-    else:
-        queue_ids = range(topic.read_queue_count)
-        offsets = {queue_id: offset_by_time(header, queue_id, state) for queue_id in queue_ids}
-    if not offsets:
-        raise RequestRejected("No queues to reset.")
-    state.offsets.reset(header.topic, header.group, offsets)
-    moved = {
-        MessageQueue(broker_name=state.config.name, queue_id=queue_id, topic=header.topic): offset
-        for queue_id, offset in offsets.items()
-    }
-    return Reply.of(body=fastjson.encode(ResetOffsets(offsets=moved)))
-
-
-def target_offset(header: ResetOffsetHeader, queue_id: int, state: BrokerState) -> int:
-    """The offset named for one queue, checked against what the queue holds."""
-    asked = header.consume_offset
-    if asked is None or asked == -1:
-        return offset_by_time(header, queue_id, state)
-    first = state.store.min_offset(header.topic, queue_id)
-    end = state.store.max_offset(header.topic, queue_id)
-    if not first <= asked <= end:
-        raise RequestRejected(f"Target offset {asked} not in consume queue range [{first}-{end}]")
-    return asked
-
-
-def offset_by_time(header: ResetOffsetHeader, queue_id: int, state: BrokerState) -> int:
-    """The first offset at or after the moment asked for; the end of the queue for -1."""
-    if header.timestamp_ms < 0:
-        return state.store.max_offset(header.topic, queue_id)
-    return state.store.offset_at(header.topic, queue_id, header.timestamp_ms)
-
-
 def clone_offsets(request: Request[CloneOffsetsHeader], state: BrokerState) -> Reply:
     """Let one group go on from where another stands."""
     header = request.header
+    if (fault := group_fault(header.target_group)) is not None:
+        raise InvalidParameter(fault)
     topics = [header.topic] if header.topic else state.offsets.topics_of(header.source_group)
     online = state.clients.consumer_group(header.source_group)
     for topic in topics:

@@ -48,6 +48,30 @@ class ResetOffsets(JavaBody, frozen=True, kw_only=True):
     offsets: dict[MessageQueue, Int64] = field(name="offsetTable", default_factory=dict)
 
 
+class QueueOffset(msgspec.Struct, frozen=True, kw_only=True):
+    """One queue and an offset in it, as C++ clients read them."""
+
+    broker_name: str = field(name="brokerName")
+    offset: Int64 = 0
+    queue_id: Int32 = field(name="queueId")
+    topic: str
+
+
+class ResetOffsetsForC(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of 220 when a C++ tool asked for the move."""
+
+    offsets: list[QueueOffset] = field(name="offsetTable", default_factory=list)
+
+
+class ConsumerStatus(JavaBody, frozen=True, kw_only=True):
+    """Where members stand: the answer to 223 by client, the answer to 221 by queue."""
+
+    clients: dict[str, dict[MessageQueue, Int64]] = field(
+        name="consumerTable", default_factory=dict
+    )
+    queues: dict[MessageQueue, Int64] = field(name="messageQueueTable", default_factory=dict)
+
+
 class GroupList(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to QUERY_TOPIC_CONSUME_BY_WHO (300)."""
 

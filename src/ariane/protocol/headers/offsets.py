@@ -61,6 +61,14 @@ class TimestampReply(Header, frozen=True, kw_only=True):
     timestamp_ms: Int64 = field(name="timestamp")
 
 
+class ConsumerStatusHeader(Header, frozen=True, kw_only=True):
+    """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223) and GET_CONSUMER_STATUS_FROM_CLIENT (221)."""
+
+    topic: str
+    group: str
+    client_id: str | None = field(name="clientAddr", default=None)  # an id, whatever its name
+
+
 class ResetOffsetHeader(Header, frozen=True, kw_only=True):
     """INVOKE_BROKER_TO_RESET_OFFSET (222) and RESET_CONSUMER_CLIENT_OFFSET (220)."""
 
