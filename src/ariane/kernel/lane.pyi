@@ -2,6 +2,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ariane.kernel.log import Index, Log, Queue, Tags
+from ariane.kernel.pop import PopLane
 
 class TopicSlot:
     name: bytes
@@ -30,6 +31,7 @@ class Lane:
     index: Index | None
     topics: dict[bytes, TopicSlot]
     grants: dict[bytes, Grant]
+    pops: PopLane | None
     held_bytes: int
     hot_count: int
     def __init__(

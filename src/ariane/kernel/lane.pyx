@@ -22,6 +22,7 @@ from ariane.kernel.frames cimport (
     Field, Head, Output, ReplyFrame, begin_reply, end_header, is_true, needs_escape, number_of, put_name,
     put_number, put_text, scan_binary, scan_json, unescape, write_hex,
 )
+from ariane.kernel.pop cimport PopLane
 from ariane.kernel.log cimport (
     BLANK_BYTES, MESSAGES_PER_READ_MAX, NEEDS_QUEUE_ROOM, Draft, Index, Log, Properties, Queue, ReadLimits, ReadResult, Tags, Text,
     find_properties, key_count, load16, load32, next_store_ms, place, read_entries, record_size, save32, save64,
@@ -34,6 +35,7 @@ cdef enum:
     SEND_V2 = 310
     SEND_BATCH = 320
     LITE_PULL = 361
+    POP = 200050
 
 cdef enum:
     RESPONSE_FLAG = 1
@@ -134,6 +136,7 @@ cdef class Lane:
     cdef public Index index
     cdef readonly dict topics   # name -> TopicSlot
     cdef readonly dict grants   # grant_key_of(...) -> Grant
+    cdef public PopLane pops    # None: pops and acknowledgements are all for the handlers
     cdef bint is_sync
     cdef bint moves_visible
     cdef readonly int64_t held_bytes
@@ -449,7 +452,22 @@ cdef class LaneReader:
             return self.send_message(head, body)
         if head.code == PULL or head.code == LITE_PULL:
             return self.pull(head)
+        if head.code >= POP and self.lane.pops is not None:
+            return self.pop(head, body)
         return False
+
+    cdef bint pop(self, Head* head, Text body) except -1:
+        """A pop or an acknowledgement, which waits for the disk where a send would; a pop need not."""
+        cdef Lane lane = self.lane
+        cdef Output output = lane.later if lane.is_sync and head.code != POP else lane.now
+        if head.flag & ONE_WAY_FLAG or not lane.pops.carry_out(head, body, self.now_ms, output):
+            return False
+        lane.later_offset = lane.log.end
+        if lane.moves_visible:
+            lane.log.visible = lane.log.end
+        else:
+            lane.has_placed = True
+        return True
 
     # ------------------------------------------------------------ send
 
