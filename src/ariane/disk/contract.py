@@ -39,6 +39,10 @@ class MappedFile(Protocol):
         """
         ...
 
+    def read_soon(self, first: int, end: int) -> None:
+        """Begin to bring a range in that is about to be read all over; an optimisation."""
+        ...
+
     def write(self, position: int, data: memoryview) -> None:
         """Copy bytes into the file by a system call; raises DiskFull or OSError, never a signal."""
         ...

@@ -30,6 +30,7 @@ KEEP_SIZE: Final = 0x01
 SYNC_ONE_BY_ONE_MAX: Final = 64
 POPULATE_READ: Final = 22  # MADV_POPULATE_READ, Linux 5.14
 POPULATE_WRITE: Final = 23
+READ_CALL_BYTES: Final = 512 << 10  # of one call Linux reads no more than a disk takes at once
 MAP_FAILED: Final = ctypes.c_void_p(-1).value
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 UNSUPPORTED: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
@@ -96,6 +97,13 @@ class RealMappedFile:
         _libc.madvise(address, length, POPULATE_READ)
         if not self._is_scattered:
             _libc.madvise(address, length, mmap.MADV_NORMAL)
+
+    def read_soon(self, first: int, end: int) -> None:
+        """Begin to bring a range in that is about to be read all over."""
+        end = min(end, self.size)
+        for start in range(first - first % mmap.PAGESIZE, end, READ_CALL_BYTES):
+            length = min(end - start, READ_CALL_BYTES)
+            _libc.madvise(self._address + start, length, mmap.MADV_WILLNEED)
 
     def expect_scattered(self) -> None:
         """Bring in one page per fault, without those around it."""

@@ -117,6 +117,9 @@ class SimulatedFile:
     def populate(self, first: int, end: int, *, clean: bool = False) -> None:
         """Nothing to do: memory is always there."""
 
+    def read_soon(self, first: int, end: int) -> None:
+        """Nothing to do: memory is always there."""
+
     def write(self, position: int, data: memoryview) -> None:
         """Copy bytes into the live file."""
         self.reserve(position, position + len(data))

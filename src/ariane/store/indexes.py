@@ -45,6 +45,10 @@ class IndexFile:
         """Whether no key was ever put in."""
         return self.index.next <= 1
 
+    def read_soon(self) -> None:
+        """Begin to bring in what is used: faulted in page by page it would take seconds."""
+        self.file.read_soon(0, self._entry_position(self.index.next))
+
     def clear_tail(self) -> None:
         """Make zeros of whatever follows the last entry."""
         first = self._entry_position(self.index.next)

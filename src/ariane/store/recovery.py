@@ -213,6 +213,7 @@ class Recovery:
             is_newest = i == len(self.indexes.files) - 1
             if 0 < index.end_ms <= self.checkpoint.index_ms and not is_newest:
                 continue
+            file.read_soon()
             file.reserve_slots()
             begin_ms = self.log.store_ms_of(index.entry(1)[1]) or index.begin_ms
             index.repair(self.log.end_position, begin_ms)
@@ -232,6 +233,7 @@ class Recovery:
             return False
         file = self.indexes.files[-1]
         if self.was_killed or file.index.next != claim.index_next:
+            file.read_soon()
             file.reserve_slots()
             file.index.cut(claim.index_next)
             file.index.truncate(claim.log_offset)
