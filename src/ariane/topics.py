@@ -84,6 +84,13 @@ def is_system_group(group: str) -> bool:
     return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
 
 
+def is_internal_topic(topic: str) -> bool:
+    """Whether the topic holds what is not, or not yet, meant for anybody."""
+    return topic in (SCHEDULE_TOPIC, HALF_TOPIC, OPERATION_TOPIC) or topic.startswith(
+        SYSTEM_TOPIC_PREFIX
+    )
+
+
 def topic_fault(topic: str) -> str | None:
     """Why the name cannot be a topic's, or None when it can.
 

@@ -16,6 +16,7 @@ from ariane.broker.handlers import (
     query,
     recall,
     resets,
+    retry,
     send,
     topics,
     transactions,
@@ -66,6 +67,7 @@ from ariane.protocol.headers.query import (
     ViewHeader,
 )
 from ariane.protocol.headers.recall import RecallHeader
+from ariane.protocol.headers.retry import SendBackHeader
 from ariane.protocol.headers.send import decode_send_header
 from ariane.protocol.headers.topics import AllTopicsHeader, CreateTopicHeader, TopicHeader
 from ariane.protocol.headers.transactions import EndTransactionHeader, ResumeCheckHeader
@@ -92,6 +94,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     RequestCode.RECALL_MESSAGE: Handler(recall.recall, RecallHeader),
     RequestCode.END_TRANSACTION: Handler(transactions.end_transaction, EndTransactionHeader),
     RequestCode.RESUME_CHECK_HALF_MESSAGE: Handler(transactions.resume_check, ResumeCheckHeader),
+    RequestCode.CONSUMER_SEND_MSG_BACK: Handler(retry.send_back, SendBackHeader),
     RequestCode.PULL_MESSAGE: Handler(pull.pull, PullHeader),
     RequestCode.LITE_PULL_MESSAGE: Handler(pull.pull, PullHeader),
     RequestCode.POP_MESSAGE: Handler(pop.pop, PopHeader),

@@ -14,6 +14,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from ariane.broker.message_types import declared_type
 from ariane.broker.messages import own_properties
 from ariane.codes import PullFlag
 from ariane.kernel.lane import Grant, Lane, LaneReader, TopicSlot, grant_key_of
@@ -55,6 +56,7 @@ class HotLane:
             header_bytes_max=HEADER_BYTES_MAX,
             held_bytes_max=UNFINISHED_BYTES_MAX,
         )
+        self._lane.pops = state.pop.lane.start()
         self._counted: dict[TopicSlot | Grant, tuple[int, int]] = {}
         self._owners: dict[Grant, tuple[str, str]] = {}
         self._is_calm = state.flow.is_calm
@@ -99,8 +101,8 @@ class HotLane:
         """A plain send to this queue was carried out; the next may take the lane."""
         lane = self._lane
         lane.index = self._state.store.index
-        if is_retry_or_dead_letter(topic.name):
-            return
+        if is_retry_or_dead_letter(topic.name) or declared_type(topic) is not None:
+            return  # the handlers have more to look at
         name = topic.name.encode()
         slot = lane.topics.get(name)
         if slot is None:

@@ -49,6 +49,13 @@ class QueueLocks:
             if lease is not None and lease.client_id == client_id:
                 del self._leases[group, queue]
 
+    def is_held(self, group: str) -> bool:
+        """Whether anybody of the group holds a lease."""
+        now_s = self._clock.monotonic_s()
+        return any(
+            lease.ends_s > now_s for (owner, _), lease in self._leases.items() if owner == group
+        )
+
     def forget_expired(self) -> None:
         """Drop leases that ran out, so that groups that are gone leave nothing behind."""
         now_s = self._clock.monotonic_s()

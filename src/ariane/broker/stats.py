@@ -19,6 +19,7 @@ TOTALS_KEPT: Final = 601  # seconds
 RATE_WINDOWS_S: Final = (10, 60, 600)
 PUT_TOTAL: Final = "<put>"  # keys of the totals among the rates; no topic has such a name
 GOT_TOTAL: Final = "<got>"
+BACK: Final = "<back>"  # in front of the keys of what was sent back
 
 
 class Tally:
@@ -107,6 +108,7 @@ class Stats:
     def __init__(self, clock: Clock) -> None:
         self.put: dict[str, Tally] = {}  # topic -> what was sent to it
         self.got: dict[str, Tally] = {}  # "topic@group" -> what the group was given
+        self.back: dict[str, Tally] = {}  # "<back>topic@group" -> what the group sent back
         self.refresh: list[Callable[[], None]] = []  # each brings in counts kept elsewhere
         self.started_ms = clock.wall_ms()
         self.put_marks = self.got_marks = DayMarks()
@@ -143,12 +145,18 @@ class Stats:
             tally = self.got[key] = Tally()
         return tally
 
+    def back_by(self, topic: str, group: str) -> Tally:
+        """The tally of what a group sends back of a topic."""
+        return self.back.setdefault(f"{BACK}{topic}@{group}", Tally())
+
     def forget_topic(self, topic: str) -> None:
         """Drop the counts of a topic that was deleted; totals keep what passed through it."""
         for key in [key for key in self.put if key == topic]:
             _move(self.put.pop(key), self._put_of_deleted)
         for key in [key for key in self.got if key.partition("@")[0] == topic]:
             _move(self.got.pop(key), self._got_of_deleted)
+        for key in [key for key in self.back if key.partition("@")[0] == BACK + topic]:
+            del self.back[key]
 
     def rates(self, key: str) -> tuple[Rate, Rate, Rate]:
         """What a topic, or "topic@group", gained in the last minute, hour and day."""
@@ -179,7 +187,7 @@ class Stats:
 
     def _sample(self, window: Window) -> None:
         totals = {PUT_TOTAL: self.put_total(), GOT_TOTAL: self.got_total()}
-        window.sample(self._clock.monotonic_s(), self.put | self.got | totals)
+        window.sample(self._clock.monotonic_s(), self.put | self.got | self.back | totals)
 
     def _sample_totals(self) -> None:
         totals = self._totals_now()

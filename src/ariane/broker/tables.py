@@ -33,6 +33,7 @@ from ariane.topics import (
     AUTO_CREATE_TOPIC,
     RETRY_PREFIX,
     SYSTEM_GROUPS,
+    dead_letter_topic_of,
     group_fault,
     is_system_group,
     is_system_topic,
@@ -127,11 +128,18 @@ class TopicTable:
             return self._create(name, 1, READ_WRITE)
         raise TopicNotFound(name)
 
-    def ensure_retry(self, group: SubscriptionGroupConfig) -> None:
-        """Make the group's retry topic, so that its consumers find it in the routes."""
+    def ensure_retry(self, group: SubscriptionGroupConfig) -> TopicConfig | None:
+        """The group's retry topic, made so that its consumers find it; None if it wants none."""
         name = retry_topic_of(group.name)
-        if name not in self._topics and group.retry_queue_count > 0:
-            self._create(name, group.retry_queue_count, READ_WRITE)
+        topic = self._topics.get(name)
+        if topic is None and group.retry_queue_count > 0:
+            topic = self._create(name, group.retry_queue_count, READ_WRITE)
+        return topic
+
+    def ensure_dead_letter(self, group: SubscriptionGroupConfig) -> TopicConfig:
+        """The topic of what a group gave up on, made when there is first something for it."""
+        name = dead_letter_topic_of(group.name)
+        return self._topics.get(name) or self._create(name, 1, READ_WRITE)
 
     def load(self, disk: Disk) -> None:
         """Take over what is on the disk; raises CorruptFile when it cannot be read."""

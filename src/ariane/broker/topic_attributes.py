@@ -7,7 +7,7 @@ from typing import Final
 
 from ariane.errors import InvalidParameter
 
-MESSAGE_TYPES: Final = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION")
+MESSAGE_TYPES: Final = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
 CHOICES: Final = {
     "message.type": MESSAGE_TYPES,
     "queue.type": ("SimpleCQ",),  # the store keeps no batch consume queues

@@ -10,7 +10,7 @@ from ariane.broker.handlers.answers import answer_when_saved
 from ariane.broker.requests import Reply, Request
 from ariane.broker.runtime_info import runtime_info
 from ariane.broker.state import BrokerState
-from ariane.broker.stats import GOT_TOTAL, PUT_TOTAL, Rate
+from ariane.broker.stats import BACK, GOT_TOTAL, PUT_TOTAL, Rate
 from ariane.config import parse_properties, properties_of
 from ariane.errors import InvalidParameter, RequestRejected
 from ariane.protocol import fastjson
@@ -60,6 +60,8 @@ def counted_key(name: str, key: str, state: BrokerState) -> str:
         return key
     if name in ("GROUP_GET_NUMS", "GROUP_GET_SIZE") and key in state.stats.got:
         return key
+    if name == "SNDBCK_PUT_NUMS" and BACK + key in state.stats.back:
+        return BACK + key
     if name == "BROKER_PUT_NUMS" and key == state.config.cluster:
         return PUT_TOTAL
     if name == "BROKER_GET_NUMS" and key == state.config.cluster:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from ariane.broker.delay_levels import level_of
+from ariane.broker.handlers.retry import as_dead_letter, dead_letters_for
+from ariane.broker.message_types import check_type, declared_type
 from ariane.broker.messages import (
     TIMER_KEYS,
     UNIQUE_KEY,
@@ -41,20 +43,33 @@ def send(request: SendRequest, state: BrokerState) -> Reply | Postponed:
     """Place one message, or one batch, in the log; the answer leaves once it is durable enough."""
     state.flow.admit_send()
     topic = writable_topic(request, state)
-    if not state.topics.is_saved(topic.name):
+    dead_letters = dead_letters_for(request, state)
+    if not state.topics.is_saved((dead_letters or topic).name):
         return Postponed(state.topics.file.when_saved)  # a message needs a topic that will be there
     queue_id = choose_queue(request.header.queue_id, topic, state)
-    reply = (send_batch if is_batch(request) else send_one)(request, queue_id, state)
+    if is_batch(request):
+        reply = send_batch(request, topic, queue_id, state)
+    else:
+        reply = send_one(request, topic, queue_id, state, dead_letters)
     state.lane.opened(topic, queue_id)
     return reply
 
 
-def send_one(request: SendRequest, queue_id: int, state: BrokerState) -> Reply:
-    """Place one message."""
+def send_one(
+    request: SendRequest,
+    topic: TopicConfig,
+    queue_id: int,
+    state: BrokerState,
+    dead_letters: TopicConfig | None = None,
+) -> Reply:
+    """Place one message, among the dead letters if there are any for it."""
     message = message_of(request, queue_id, state)
     properties = decode_properties(message.properties.decode())
+    check_type(topic, properties)
     refuse_inner_batch(properties, message.system_flag)
-    if is_half(properties, message.reconsume_times):
+    if dead_letters is not None:
+        message = as_dead_letter(message, dead_letters, state)
+    elif is_half(properties, message.reconsume_times):
         message = as_half(state, message, properties, request.header.group)
     else:
         message = route(state, as_plain(message, properties))
@@ -72,7 +87,9 @@ def send_one(request: SendRequest, queue_id: int, state: BrokerState) -> Reply:
     )
 
 
-def send_batch(request: SendRequest, queue_id: int, state: BrokerState) -> Reply:
+def send_batch(
+    request: SendRequest, topic: TopicConfig, queue_id: int, state: BrokerState
+) -> Reply:
     """Place all messages of a batch, or none."""
     header = request.header
     properties = decode_properties(header.properties or "")
@@ -84,6 +101,9 @@ def send_batch(request: SendRequest, queue_id: int, state: BrokerState) -> Reply
     if level_of(properties) > 0 or any(key in properties for key in TIMER_KEYS):
         raise MessageIllegal("a batch cannot be delayed; send its messages one by one")
     batch = batch_of(request, queue_id, state)
+    if declared_type(topic) is not None:
+        for entry in batch.entries:
+            check_type(topic, decode_properties(entry.properties.decode(errors="replace")))
     started_s = state.clock.monotonic_s()
     placed = state.store.append_batch(batch)
     state.flow.append_took(state.clock.monotonic_s() - started_s)
