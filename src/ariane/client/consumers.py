@@ -143,19 +143,18 @@ class Registry:
         clock = self._session.clock
         begun_s = clock.monotonic_s()
         holder = DirectHolder(header.broker_name or "")
-        result, remark = "CR_SUCCESS", None
+        remark = None
         try:
-            (message,) = decode(command.body, ReceivedMessage, holder)
-            holder.message = message
-            await member.consume_directly(message)
+            (holder.message,) = decode(command.body, ReceivedMessage, holder)
         except (ProtocolError, ValueError) as error:
-            answer = reply(command, ResponseCode.SYSTEM_ERROR, remark=f"no message: {error}")
-            connection.send(answer)
+            remark = f"the request does not hold one message: {error}"
+            connection.send(reply(command, ResponseCode.SYSTEM_ERROR, remark=remark))
             return
+        try:
+            await member.consume_directly(holder.message)
+            result = "CR_LATER" if holder.was_refused else "CR_SUCCESS"
         except Exception as error:  # what the handler raised is the answer
             result, remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"
-        else:
-            result = "CR_LATER" if holder.was_refused else "CR_SUCCESS"
         body = DirectResult(
             result=result,
             is_orderly=member.is_orderly,

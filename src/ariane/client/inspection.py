@@ -8,6 +8,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from ariane.client.process_queue import ProcessQueue
 from ariane.client.session import Session
@@ -15,7 +16,7 @@ from ariane.client.statistics import ConsumeStatistics
 from ariane.protocol.bodies import MessageQueue, SubscriptionData
 from ariane.protocol.bodies.consumers import HeldQueue, RunningInfo, TopicRates
 
-CLIENT_VERSION = "V5_3_3"
+CLIENT_VERSION: Final = "V5_3_3"
 
 
 def running_info(
@@ -59,7 +60,12 @@ def stacks() -> str:
         text.write(f"thread {names.get(number, number)}\n")
         traceback.print_stack(frame, file=text)
     for task in asyncio.all_tasks():
-        task.print_stack(file=text)
+        text.write(f"task {task.get_name()}\n")
+        awaited: Any = task.get_coro()
+        while (at := getattr(awaited, "cr_frame", None)) is not None:
+            code = at.f_code
+            text.write(f'  File "{code.co_filename}", line {at.f_lineno}, {code.co_qualname}\n')
+            awaited = awaited.cr_await
     return text.getvalue()
 
 

@@ -29,12 +29,14 @@ class QueueLocks:
     """Locks queues for one member of a group."""
 
     def __init__(self, session: Session, group: str) -> None:
+        self.held: set[MessageQueue] = set()  # asked for, not refused, and not let go
         self._session = session
         self._group = group
 
     async def lock(self, queues: Iterable[MessageQueue]) -> tuple[set[MessageQueue], set[str]]:
         """Those of the queues that are ours now, and the brokers that could not be asked."""
         by_broker = _by_broker(queues)
+        self.held.update(*by_broker.values())  # before it is known: who asks may be cancelled
         outcomes = await asyncio.gather(*map(self._lock, by_broker.values()))
         locked: set[MessageQueue] = set()
         unknown: set[str] = set()
@@ -43,10 +45,13 @@ class QueueLocks:
                 unknown.add(broker)
             else:
                 locked |= outcome
+                self.held.difference_update(set(by_broker[broker]) - outcome)
         return locked, unknown
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
         """Let others have the queues; a broker that does not hear of it waits for 60 seconds."""
+        queues = list(queues)
+        self.held.difference_update(queues)
         for group in _by_broker(queues).values():
             try:
                 await self._session.call(

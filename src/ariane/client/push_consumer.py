@@ -188,8 +188,7 @@ class PushConsumer:
         self._readers.clear()
         offsets = {reader.queue: reader.process.drop() for reader in readers}
         await self._store.write(offsets, wait=True)
-        if self._needs_locks and offsets:
-            await self._locks.unlock(offsets)
+        await self._locks.unlock(self._locks.held)
         await self.session.remove_consumer(self.group)
         self._registry.remove(self)
 

@@ -33,6 +33,7 @@ class FakeServer:
     def __init__(self) -> None:
         self.requests: list[Command] = []
         self.answers: dict[int, Answer] = {}
+        self.connections: list[Connection] = []  # those that have asked, the last one last
         self._arrived = asyncio.Condition()
         self._timers = Timers(SystemClock())
         self._server: Server | None = None
@@ -63,6 +64,8 @@ class FakeServer:
 
     def _handle(self, connection: Connection, command: Command) -> Command | None:
         self.requests.append(command)
+        self.connections = [known for known in self.connections if known is not connection]
+        self.connections.append(connection)
         task = asyncio.get_running_loop().create_task(self._tell())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
