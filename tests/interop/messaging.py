@@ -13,7 +13,7 @@ from tests.harness.apache import JARS, Apache
 from tests.harness.processes import ROOT, Ariane, Server
 from tests.interop.clients import Verdicts
 
-JAVA, GO = ROOT / "tests/interop/java", ROOT / "tests/interop/go"
+JAVA, GO, PYTHON = (ROOT / "tests/interop" / name for name in ("java", "go", "python"))
 # The client looks only every 20 s whether it should rebalance or renew its locks.
 HASTE = [
     "-Drocketmq.client.rebalance.waitInterval=2000",
@@ -55,7 +55,7 @@ def go(server: Server, kind: str, home: Path) -> list[str | Path]:
 
 def python(server: Server, kind: str, home: Path) -> list[str | Path]:
     """Our own client."""
-    program = ROOT / "tests/interop/python/messaging.py"
+    program = PYTHON / "messaging.py"
     return [sys.executable, program, server.namesrv_address, server.broker_address, kind]
 
 
@@ -67,6 +67,14 @@ def features_in(path: Path, pattern: str) -> list[str]:
 PROGRAMS: dict[str, tuple[Command, list[str]]] = {
     "java": (java, features_in(JAVA / "Messaging.java", r'features\.put\("([^"]+)"')),
     "go": (go, features_in(GO / "messaging.go", r'^\t\{"([a-z0-9-]+)", ')),
+    "python": (
+        python,
+        [
+            name
+            for path in sorted(PYTHON.glob("*.py"))
+            for name in features_in(path, r'^@feature\("([^"]+)"\)')
+        ],
+    ),
 }
 SERVERS = ("apache", "ariane")
 
