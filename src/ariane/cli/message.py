@@ -1,9 +1,9 @@
-"""`ariane message`: one message by its id, or those with a key."""
+"""`ariane message`: one message by its id, those with a key, and what became of one."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -11,6 +11,7 @@ from ariane.cli.options import DEFAULT_NAMESRV, NamesrvOption, TopicArgument
 from ariane.cli.output import Output, OutputOption, bytes_text, say_json, say_table, time_text
 from ariane.cli.records import say_message, view_of
 from ariane.client import Client, StoredMessage
+from ariane.client.tracking import Track
 from ariane.errors import ClientError
 
 messages = typer.Typer(help="Look up messages.", no_args_is_help=True)
@@ -34,20 +35,64 @@ def get(
 
     async def work() -> StoredMessage:
         async with Client(namesrv) as client:
-            if not topic:
-                return await client.admin.message(message_id)
-            found = await client.admin.find_by_id(topic, message_id)
-            if not found:
-                raise ClientError(
-                    f"topic {topic!r} has no message {message_id}; is the topic right?"
-                )
-            return found[-1]
+            return await looked_up(client, message_id, topic)
 
     message = asyncio.run(work())
     if output is Output.JSON:
         say_json(view_of(message))
     else:
         say_message(message)
+
+
+@messages.command()
+def track(
+    message_id: Annotated[
+        str, typer.Argument(help="The offset id; with --topic also the message id.", metavar="ID")
+    ],
+    topic: Annotated[str, typer.Option(help="Look for the message id in this topic.")] = "",
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show what became of a message in each group that reads its topic."""
+
+    async def work() -> list[Track]:
+        async with Client(namesrv) as client:
+            return await client.admin.track(await looked_up(client, message_id, topic))
+
+    tracks = asyncio.run(work())
+    if output is Output.JSON:
+        say_json([track_view(found) for found in tracks])
+        return
+    say_table(
+        ["GROUP", "STATUS", "PAST IT", "DETAIL"],
+        [
+            [found.group, found.type.value, PAST_IT[found.is_passed], found.detail]
+            for found in tracks
+        ],
+    )
+
+
+PAST_IT: Final = {True: "yes", False: "no", None: "-"}
+
+
+def track_view(found: Track) -> dict[str, object]:
+    """A track as JSON shows it."""
+    return {
+        "group": found.group,
+        "status": found.type.value,
+        "is_passed": found.is_passed,
+        "detail": found.detail,
+    }
+
+
+async def looked_up(client: Client, message_id: str, topic: str) -> StoredMessage:
+    """The message by its offset id, or by the id its producer gave it if the topic is known."""
+    if not topic:
+        return await client.admin.message(message_id)
+    found = await client.admin.find_by_id(topic, message_id)
+    if not found:
+        raise ClientError(f"topic {topic!r} has no message {message_id}; is the topic right?")
+    return found[-1]
 
 
 @messages.command()

@@ -9,24 +9,31 @@ from typing import Final
 
 from ariane.client.routes import MASTER_ID, Address, TopicRoute
 from ariane.client.session import Session
-from ariane.codes import Permission, RequestCode, ResponseCode
+from ariane.client.tracking import Track, TrackType, filters_by_expression, track_of
+from ariane.codes import Permission, PullFlag, RequestCode, ResponseCode
 from ariane.errors import ClientError
 from ariane.protocol import fastjson
 from ariane.protocol.bodies import (
     BrokerData,
     ClusterInfo,
+    ConsumerConnections,
+    ConsumeStats,
+    GroupList,
     KeyValueTable,
     MessageQueue,
+    SubscriptionData,
     TopicList,
     TopicStats,
 )
 from ariane.protocol.command import Command, request
+from ariane.protocol.headers.groups import ConsumerGroupHeader, ConsumeStatsHeader
 from ariane.protocol.headers.nameserver import DeleteTopicHeader
+from ariane.protocol.headers.pull import PullHeader
 from ariane.protocol.headers.query import QueryHeader, ViewHeader
 from ariane.protocol.headers.topics import CreateTopicHeader, TopicHeader
 from ariane.protocol.limits import FRAME_BYTES_MAX
 from ariane.protocol.message import StoredMessage, decode_offset_id, decode_records
-from ariane.topics import AUTO_CREATE_TOPIC, topic_fault
+from ariane.topics import AUTO_CREATE_TOPIC, TOOLS_GROUP, topic_fault
 
 ADMIN_TIMEOUT_S: Final = 5.0
 FOREVER_MS: Final = (1 << 63) - 1
@@ -143,14 +150,82 @@ class Admin:
 
     async def message(self, offset_message_id: str) -> StoredMessage:
         """The message at the place that its offset id names: a broker's address and log offset."""
-        (host, port), log_offset = decode_offset_id(offset_message_id)
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        store_host, log_offset = decode_offset_id(offset_message_id)
         answer = await self._session.call(
-            address,
+            _address_of(store_host),
             request(RequestCode.VIEW_MESSAGE_BY_ID, ViewHeader(log_offset=log_offset)),
             timeout_s=ADMIN_TIMEOUT_S,
         )
         return decode_records(answer.body)[0]
+
+    async def track(self, message: StoredMessage) -> list[Track]:
+        """What became of a stored message in every group that reads its topic, by group."""
+        address = _address_of(message.store_host)
+        answer = await self._session.call(
+            address,
+            request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicHeader(topic=message.topic)),
+            timeout_s=ADMIN_TIMEOUT_S,
+        )
+        groups = sorted(fastjson.decode(answer.body, GroupList).groups)
+        return [await self._track(address, group, message) for group in groups]
+
+    async def _track(self, address: Address, group: str, message: StoredMessage) -> Track:
+        try:
+            members = await self._members(address, group)
+            stats = await self._progress(address, group, message.topic)
+            wanted = None if members is None else members.subscriptions.get(message.topic)
+            is_wanted = None
+            if wanted is not None and filters_by_expression(wanted):
+                is_wanted = await self._passes(address, message, wanted)
+        except ClientError as error:
+            return Track(group, TrackType.UNKNOWN, detail=str(error))
+        return track_of(group, message, members, stats, is_wanted=is_wanted)
+
+    async def _members(self, address: Address, group: str) -> ConsumerConnections | None:
+        code = RequestCode.GET_CONSUMER_CONNECTION_LIST
+        answer = await self._session.call(
+            address,
+            request(code, ConsumerGroupHeader(group=group)),
+            timeout_s=ADMIN_TIMEOUT_S,
+            accept={ResponseCode.SUCCESS, ResponseCode.CONSUMER_NOT_ONLINE},
+        )
+        if answer.code != ResponseCode.SUCCESS:
+            return None
+        return fastjson.decode(answer.body, ConsumerConnections)
+
+    async def _progress(self, address: Address, group: str, topic: str) -> ConsumeStats:
+        header = ConsumeStatsHeader(group=group, topic=topic)
+        answer = await self._session.call(
+            address,
+            request(RequestCode.GET_CONSUME_STATS, header),
+            timeout_s=ADMIN_TIMEOUT_S,
+        )
+        return fastjson.decode(answer.body, ConsumeStats, size_max=FRAME_BYTES_MAX)
+
+    async def _passes(
+        self, address: Address, message: StoredMessage, wanted: SubscriptionData
+    ) -> bool:
+        """Whether the broker lets the message through: a pull that would begin with it tells."""
+        header = PullHeader(
+            group=TOOLS_GROUP,
+            topic=message.topic,
+            queue_id=message.queue_id,
+            queue_offset=message.queue_offset,
+            count_max=1,
+            system_flag=int(PullFlag.SUBSCRIPTION),
+            commit_offset=0,
+            suspend_ms=0,
+            subscription=wanted.expression,
+            expression_type=wanted.expression_type,
+        )
+        answer = await self._session.call(
+            address,
+            request(RequestCode.PULL_MESSAGE, header),
+            timeout_s=ADMIN_TIMEOUT_S,
+            accept={ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY},
+        )
+        found = decode_records(answer.body)
+        return bool(found) and found[0].queue_offset == message.queue_offset
 
     async def find(
         self,
@@ -218,6 +293,10 @@ class Admin:
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
+
+
+def _address_of(host: tuple[str, int]) -> Address:
+    return f"[{host[0]}]:{host[1]}" if ":" in host[0] else f"{host[0]}:{host[1]}"
 
 
 def _stats_of(answer: Command) -> TopicStats:

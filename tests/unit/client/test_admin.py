@@ -1,14 +1,27 @@
 """Administration: who is asked, and what becomes of the answers."""
 
+from collections.abc import Callable
+
+import msgspec
 import pytest
 
 from ariane.client import MessageQueue
+from ariane.client.tracking import TrackType
 from ariane.codes import RequestCode, ResponseCode
 from ariane.errors import ArianeError, ClientError, RequestFailed
 from ariane.protocol import fastjson
-from ariane.protocol.bodies import TopicList, TopicOffset, TopicStats
+from ariane.protocol.bodies import (
+    ConsumerConnections,
+    ConsumeStats,
+    GroupList,
+    OffsetProgress,
+    SubscriptionData,
+    TopicList,
+    TopicOffset,
+    TopicStats,
+)
 from ariane.protocol.command import Command, reply
-from ariane.protocol.message import encode_offset_id
+from ariane.protocol.message import decode_records, encode_offset_id
 from tests.unit.client.fake import client_of, record, refusing, running
 
 
@@ -109,3 +122,52 @@ async def test_a_key_is_looked_for_on_every_broker_and_not_finding_is_no_error()
         asked = [command.ext for broker in cluster.brokers.values() for command in broker.of(query)]
         assert len(asked) == 4
         assert [ext.get("_UNIQUE_KEY_QUERY") for ext in asked] == [None, "true"] * 2
+
+
+async def test_a_message_is_tracked_on_the_broker_that_has_it() -> None:
+    async with running("a", orders=1) as cluster, client_of(cluster) as client:
+        broker = cluster.brokers["a"]
+        host, port = broker.address.split(":")
+        (message,) = decode_records(record(b"x", queue_offset=3))
+        message = msgspec.structs.replace(message, store_host=(host, int(port)))
+        queue = MessageQueue(topic="orders", broker_name="a", queue_id=0)
+        stats = ConsumeStats(offsets={queue: OffsetProgress(consume_offset=4)})
+        by_expression = SubscriptionData(
+            topic="orders", expression="a > 5", expression_type="SQL92"
+        )
+        online = ConsumerConnections(
+            consume_type="CONSUME_PASSIVELY",
+            message_model="CLUSTERING",
+            subscriptions={"orders": by_expression},
+        )
+        groups = GroupList(groups=["picky", "gone", "broken"])
+
+        def members(command: Command) -> Command:
+            if command.ext["consumerGroup"] == "gone":
+                return reply(command, ResponseCode.CONSUMER_NOT_ONLINE, remark="not online")
+            if command.ext["consumerGroup"] == "broken":
+                return reply(command, ResponseCode.SYSTEM_ERROR, remark="out of order")
+            return reply(command, body=fastjson.encode(online))
+
+        def answering(body: bytes) -> Callable[[Command], Command]:
+            return lambda command: reply(command, body=body)
+
+        broker.answers |= {
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: answering(fastjson.encode(groups)),
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: members,
+            RequestCode.GET_CONSUME_STATS: answering(fastjson.encode(stats)),
+            RequestCode.PULL_MESSAGE: answering(record(b"x", queue_offset=4)),
+        }
+        tracks = await client.admin.track(message)
+        assert [(track.group, track.type.value) for track in tracks] == [
+            ("broken", "UNKNOWN"),
+            ("gone", "NOT_ONLINE"),
+            ("picky", "CONSUMED_BUT_FILTERED"),  # the pull began with a later one
+        ]
+        assert "out of order" in tracks[0].detail
+        (pull,) = broker.of(RequestCode.PULL_MESSAGE)
+        assert {pull.ext[name] for name in ("subscription", "expressionType", "queueOffset")} == {
+            "a > 5", "SQL92", "3",
+        }  # fmt: skip
+        broker.answers[RequestCode.PULL_MESSAGE] = answering(record(b"x", queue_offset=3))
+        assert (await client.admin.track(message))[2].type is TrackType.CONSUMED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from ariane.broker.handlers.answers import answer_when_saved
 from ariane.broker.requests import Reply, Request
@@ -26,6 +27,11 @@ from ariane.protocol.headers.groups import (
     DeleteGroupHeader,
     GroupHeader,
 )
+
+CHECKPOINTS_MAX: Final = 100_000  # looked through for one answer
+LENT_MAX: Final = 10_000  # of one queue, told in one answer
+
+Lent = dict[tuple[str, str, int], list[int]]  # (topic, group, queue) -> queue offsets
 
 
 def create_group(request: Request[None], state: BrokerState) -> None:
@@ -82,7 +88,8 @@ def consume_stats(request: Request[ConsumeStatsHeader], state: BrokerState) -> R
     else:
         asked = [header.topic] if header.topic else state.offsets.topics_of(header.group)
         topics = [name for name in asked if is_read_by(header.group, name, state)]
-    return Reply.of(body=fastjson.encode(stats_of(header.group, topics, state)))
+    lent = lent_by(header.group, state)
+    return Reply.of(body=fastjson.encode(stats_of(header.group, topics, lent, state)))
 
 
 def is_read_by(group: str, topic: str, state: BrokerState) -> bool:
@@ -91,7 +98,15 @@ def is_read_by(group: str, topic: str, state: BrokerState) -> bool:
     return online is None or not online.subscriptions or topic in online.subscriptions
 
 
-def stats_of(group: str, topics: Iterable[str], state: BrokerState) -> ConsumeStats:
+def lent_by(group: str | None, state: BrokerState) -> Lent | None:
+    """What groups hold by popping; None when there is so much that looking would take long."""
+    checkpoints = state.pop.checkpoints
+    return None if len(checkpoints) > CHECKPOINTS_MAX else checkpoints.lent(group)
+
+
+def stats_of(
+    group: str, topics: Iterable[str], lent: Lent | None, state: BrokerState
+) -> ConsumeStats:
     """The group's progress in every queue of the topics that exist."""
     offsets = {}
     rate = 0.0
@@ -101,22 +116,37 @@ def stats_of(group: str, topics: Iterable[str], state: BrokerState) -> ConsumeSt
             continue
         for queue_id in range(topic.read_queue_count):
             queue = MessageQueue(broker_name=state.config.name, queue_id=queue_id, topic=name)
-            offsets[queue] = progress_of(group, name, queue_id, state)
+            offsets[queue] = progress_of(group, name, queue_id, lent, state)
         minute, _, _ = state.stats.rates(f"{name}@{group}")
         rate += minute.messages_per_s
     return ConsumeStats(consume_rate=rate, offsets=offsets)
 
 
-def progress_of(group: str, topic: str, queue_id: int, state: BrokerState) -> OffsetProgress:
-    """The group's progress in one queue, and when the last message it consumed was stored."""
-    consume_offset = max(state.offsets.get(topic, group, queue_id) or 0, 0)
+def progress_of(
+    group: str, topic: str, queue_id: int, lent: Lent | None, state: BrokerState
+) -> OffsetProgress:
+    """The group's progress in one queue, and when the last message it consumed was stored.
+
+    What was popped and is not acknowledged is not consumed.
+    """
+    committed = max(state.offsets.get(topic, group, queue_id) or 0, 0)
+    held = sorted((lent or {}).get((topic, group, queue_id), ()))
+    consume_offset = min([committed, *held[:1]])
+    is_told = lent is not None and (held or pops(group, state)) and len(held) <= LENT_MAX
     last_ms = state.store.store_ms_at(topic, queue_id, consume_offset - 1) if consume_offset else 0
     return OffsetProgress(
         broker_offset=max(state.store.max_offset(topic, queue_id), 0),
         consume_offset=consume_offset,
         last_ms=max(last_ms, 0),
-        pull_offset=max(consume_offset, state.offsets.pulled(topic, group, queue_id) or 0),
+        lent_offsets=held if is_told else None,
+        pull_offset=max(committed, state.offsets.pulled(topic, group, queue_id) or 0),
     )
+
+
+def pops(group: str, state: BrokerState) -> bool:
+    """Whether the group's members pop, as far as they say so."""
+    online = state.clients.consumer_group(group)
+    return online is not None and online.consume_type == "CONSUME_POP"
 
 
 def consume_times(request: Request[GroupHeader], state: BrokerState) -> Reply:
@@ -153,6 +183,7 @@ def time_span(group: str, topic: str, queue_id: int, state: BrokerState) -> Time
 def all_consume_stats(request: Request[AllStatsHeader], state: BrokerState) -> Reply:
     """How far every group has come, and by how much they are behind in all."""
     total_behind = total_in_flight = 0
+    lent = lent_by(None, state)
     listed: list[dict[str, list[ConsumeStats]]] = []
     for group in state.groups:
         found = []
@@ -162,7 +193,7 @@ def all_consume_stats(request: Request[AllStatsHeader], state: BrokerState) -> R
                 continue
             if not is_read_by(group.name, name, state):
                 continue
-            stats = stats_of(group.name, [name], state)
+            stats = stats_of(group.name, [name], lent, state)
             total_behind += sum(p.broker_offset - p.consume_offset for p in stats.offsets.values())
             total_in_flight += sum(p.pull_offset - p.consume_offset for p in stats.offsets.values())
             found.append(stats)

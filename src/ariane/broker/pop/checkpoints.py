@@ -211,14 +211,15 @@ class Checkpoints:
         self._notes[revive_queue_id] = deque(needed)
         return len(needed)
 
-    def open_in(self, topic: str, group: str, queue_id: int) -> set[int]:
-        """The queue offsets of a queue that a group has popped and not settled."""
-        return {
-            queue_offset
-            for key, checkpoint in self._open.items()
-            if (key.topic, key.group, key.queue_id) == (topic, group, queue_id)
-            for queue_offset in checkpoint.open_offsets()
-        }
+    def lent(self, group: str | None = None) -> dict[tuple[str, str, int], list[int]]:
+        """What is popped and not settled by (topic, group, queue); of all groups, or of one."""
+        found: dict[tuple[str, str, int], list[int]] = {}
+        for key, checkpoint in self._open.items():
+            topic, owner, queue_id, _, _ = key
+            if group is None or owner == group:
+                offsets = found.setdefault((topic, owner, queue_id), [])
+                offsets += checkpoint.open_offsets()
+        return found
 
     def _note(self, revive_queue_id: int, noted: Noted) -> None:
         self._notes.setdefault(revive_queue_id, deque()).append((noted.journal_offset, noted))

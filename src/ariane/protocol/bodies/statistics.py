@@ -32,6 +32,8 @@ class OffsetProgress(msgspec.Struct, frozen=True, kw_only=True):
     broker_offset: Int64 = field(name="brokerOffset", default=0)
     consume_offset: Int64 = field(name="consumerOffset", default=0)
     last_ms: Int64 = field(name="lastTimestamp", default=0)
+    # What a group that pops holds of the queue; only brokers of ours say it.
+    lent_offsets: list[Int64] | None = field(name="lentOffsets", default=None)
     pull_offset: Int64 = field(name="pullOffset", default=0)
 
 
