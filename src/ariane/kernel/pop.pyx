@@ -70,7 +70,7 @@ cdef struct AckItem:
 cdef class Checkpoint:
     """Messages of one queue popped together; bit N of `settled` is for the Nth of them."""
 
-    def __init__(self, tuple key not None, int64_t invisible_ms, gaps, *, settled=0, int32_t attempts=0,
+    def __init__(self, key, int64_t invisible_ms, gaps, *, settled=0, int32_t attempts=0,
                  int32_t revive_queue_id=0, int64_t journal_offset=-1, int64_t log_offset=-1):
         self.topic, self.group, self.queue_id, self.first, self.popped_ms = key
         self.invisible_ms = invisible_ms

@@ -69,9 +69,12 @@ def pop(request: Request[PopHeader], state: BrokerState) -> Reply | None:
 
 def try_pop(header: PopHeader, state: BrokerState) -> Taking:
     """A pop with all its checks, and what it has found, which may be nothing."""
-    taking = Taking(wanted_of(header, state), state)
+    wanted = wanted_of(header, state)
+    taking = Taking(wanted, state)
     taking.take()
-    if not taking.count:
+    if taking.count:
+        state.pop.lane.popped(wanted, header.expression)
+    else:
         look_again_later(header, taking, state)
     return taking
 

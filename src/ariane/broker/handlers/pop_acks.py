@@ -22,7 +22,7 @@ NO_MESSAGE: Final = ResponseCode.NO_MESSAGE
 def ack(request: Request[AckHeader], state: BrokerState) -> Reply:
     """One message is done with; saying it twice, or too late, does no harm."""
     header = request.header
-    check_queue(header.topic, header.queue_id, state)
+    topic = check_queue(header.topic, header.queue_id, state)
     first, end = bounds(header.topic, header.queue_id, state)
     if not first <= header.queue_offset <= end:
         raise RequestRejected(
@@ -35,6 +35,7 @@ def ack(request: Request[AckHeader], state: BrokerState) -> Reply:
         return ack_in_order(header, handle, state)
     key = Key(header.topic, header.group, header.queue_id, handle.first, handle.popped_ms)
     end_offset = state.pop.settle(key, [header.queue_offset], handle.due_ms, handle.revive_queue_id)
+    state.pop.lane.acknowledged(topic, header.group)
     return Reply.of(after=after(end_offset, state))
 
 
@@ -78,7 +79,8 @@ def batch_ack(request: Request[None], state: BrokerState) -> Reply:
 def settle_batch(batch: BatchAck, state: BrokerState) -> int | None:
     """Settle the messages of one checkpoint; the end of the last note."""
     topic = real_topic_of(batch.topic, batch.group, batch.mark)
-    if state.topics.get(topic) is None:
+    config = state.topics.get(topic)
+    if config is None:
         return None
     first, end = bounds(topic, batch.queue_id, state)
     start = batch.first
@@ -91,6 +93,7 @@ def settle_batch(batch: BatchAck, state: BrokerState) -> int | None:
         return _settle_batch_in_order(topic, batch, offsets, state)
     key = Key(topic, batch.group, batch.queue_id, start, batch.popped_ms)
     due_ms = batch.popped_ms + batch.invisible_ms
+    state.pop.lane.acknowledged(config, batch.group)
     return state.pop.settle(key, offsets, due_ms, batch.revive_queue_id)
 
 
@@ -115,7 +118,7 @@ def change_invisible(request: Request[ChangeInvisibleHeader], state: BrokerState
         )
     return Reply.of(
         ChangeInvisibleReply(
-            popped_ms=lent.key.popped_ms,
+            popped_ms=lent.popped_ms,
             invisible_ms=header.invisible_ms,
             revive_queue_id=lent.revive_queue_id,
         )

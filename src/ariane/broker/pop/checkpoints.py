@@ -12,10 +12,11 @@ Invariant: a message that was popped is in exactly one open checkpoint, or it is
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 
-MESSAGES_MAX: Final = 64  # of one checkpoint; a pop gives 32 at most
+from ariane.kernel.pop import Checkpoint
+
 EARLY_MAX: Final = 100_000
 EARLY_KEPT_MS: Final = 5 * 60_000
 
@@ -28,68 +29,6 @@ class Key(NamedTuple):
     queue_id: int
     first: int  # the queue offset the pop began at
     popped_ms: int
-
-
-class Checkpoint:
-    """Messages of one queue popped together; bit N of `settled` is for the one at `gaps[N]`."""
-
-    __slots__ = (
-        "attempts",
-        "gaps",
-        "invisible_ms",
-        "journal_offset",
-        "key",
-        "log_offset",
-        "revive_queue_id",
-        "settled",
-    )
-
-    def __init__(
-        self,
-        key: Key,
-        invisible_ms: int,
-        gaps: Sequence[int],
-        *,
-        settled: int = 0,
-        attempts: int = 0,
-        revive_queue_id: int = 0,
-        journal_offset: int = -1,
-        log_offset: int = -1,
-    ) -> None:
-        self.key = key
-        self.invisible_ms = invisible_ms
-        self.gaps = gaps  # from `key.first` to each message
-        self.settled = settled
-        self.attempts = attempts  # how often giving back has failed
-        self.revive_queue_id = revive_queue_id
-        self.journal_offset = journal_offset  # where in that queue its note is
-        self.log_offset = log_offset  # of its note: everything popped lies before
-
-    @property
-    def due_ms(self) -> int:
-        """When what is not settled becomes visible again."""
-        return self.key.popped_ms + self.invisible_ms
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether every message is settled."""
-        return self.settled == (1 << len(self.gaps)) - 1
-
-    def bit_of(self, queue_offset: int) -> int:
-        """The bit of a message, or 0 when the checkpoint does not have it."""
-        gap = queue_offset - self.key.first
-        gaps = self.gaps
-        if 0 <= gap < len(gaps) and gaps[gap] == gap:  # nothing was left out: nearly always
-            return 1 << gap
-        return 1 << gaps.index(gap) if gap in gaps else 0
-
-    def open_offsets(self) -> list[int]:
-        """The queue offsets of what is not settled."""
-        first, settled = self.key.first, self.settled
-        return [first + gap for n, gap in enumerate(self.gaps) if not settled >> n & 1]
-
-    def __repr__(self) -> str:
-        return f"Checkpoint({self.key}, due_ms={self.due_ms}, open={self.open_offsets()})"
 
 
 class EarlyAcks:
@@ -123,46 +62,46 @@ class Checkpoints:
     """All open checkpoints, by key and in the order of their notes."""
 
     def __init__(self) -> None:
-        self._open: dict[Key, Checkpoint] = {}
+        self.by_key: dict[tuple[str, str, int, int, int], Checkpoint] = {}  # the lane settles too
         self._early: dict[Key, EarlyAcks] = {}
         self._notes: dict[int, deque[tuple[int, Noted]]] = {}  # revive queue -> (where, for what)
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self.by_key)
 
     def __iter__(self) -> Iterator[Checkpoint]:
-        return iter(list(self._open.values()))
+        return iter(list(self.by_key.values()))
 
     def __contains__(self, key: object) -> bool:
-        return key in self._open
+        return key in self.by_key
 
     def get(self, key: Key) -> Checkpoint | None:
         """The open checkpoint of a key."""
-        return self._open.get(key)
+        return self.by_key.get(key)
 
     def add(self, checkpoint: Checkpoint) -> None:
         """Take a checkpoint whose note is in the journal; a newer note replaces an older one."""
         key = checkpoint.key
-        known = self._open.get(key)
+        known = self.by_key.get(key)
         if known is not None:
             checkpoint.settled |= known.settled
-            known.settled = (1 << len(known.gaps)) - 1
+            known.close()
         early = self._early.pop(key, None)
         if early is not None:
             early.is_closed = True
             for queue_offset in early.offsets:
                 checkpoint.settled |= checkpoint.bit_of(queue_offset)
         if checkpoint.is_closed:
-            self._open.pop(key, None)
+            self.by_key.pop(key, None)
             return
-        self._open[key] = checkpoint
+        self.by_key[key] = checkpoint
         self._note(checkpoint.revive_queue_id, checkpoint)
 
     def settle(self, checkpoint: Checkpoint, bits: int) -> None:
         """These messages of an open checkpoint are done with."""
         checkpoint.settled |= bits
         if checkpoint.is_closed:
-            self._open.pop(checkpoint.key, None)
+            self.by_key.pop(checkpoint.key, None)
 
     def settle_early(
         self,
@@ -214,7 +153,7 @@ class Checkpoints:
     def lent(self, group: str | None = None) -> dict[tuple[str, str, int], list[int]]:
         """What is popped and not settled by (topic, group, queue); of all groups, or of one."""
         found: dict[tuple[str, str, int], list[int]] = {}
-        for key, checkpoint in self._open.items():
+        for key, checkpoint in self.by_key.items():
             topic, owner, queue_id, _, _ = key
             if group is None or owner == group:
                 offsets = found.setdefault((topic, owner, queue_id), [])

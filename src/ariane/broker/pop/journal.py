@@ -12,6 +12,7 @@ from typing import Final
 
 from ariane.broker.pop.notes import Note
 from ariane.clock import Clock
+from ariane.kernel.log import Queue
 from ariane.protocol.message import StoredMessage, decode_records
 from ariane.store.messages import NewMessage, Placed
 from ariane.store.store import Store
@@ -31,14 +32,12 @@ class Journal:
         self._store = store
         self._clock = clock
         self._host = host
-        self._known_ends = [0] * queue_count
+        self.known_ends = [0] * queue_count  # by queue; the lane appends too
         self._own: list[set[int]] = [set() for _ in range(queue_count)]  # beyond the known end
-        self._next = 0
 
-    def next_queue(self) -> int:
-        """The queue for the next pop: all in turn."""
-        self._next = (self._next + 1) % self.queue_count
-        return self._next
+    def queues(self) -> list[Queue]:
+        """The kernel's queues."""
+        return [self._store.queue(self.topic, queue_id) for queue_id in range(self.queue_count)]
 
     def append(self, note: Note, queue_id: int) -> Placed:
         """Write a note; raises StoreError, and nothing was written."""
@@ -52,15 +51,11 @@ class Journal:
                 born_at_ms=self._clock.wall_ms(),
             )
         )
-        if placed.queue_offset == self._known_ends[queue_id]:
-            self._known_ends[queue_id] += 1
+        if placed.queue_offset == self.known_ends[queue_id]:
+            self.known_ends[queue_id] += 1
         else:
             self._own[queue_id].add(placed.queue_offset)
         return placed
-
-    def known_end(self, queue_id: int) -> int:
-        """Up to where the notes of a queue are known."""
-        return self._known_ends[queue_id]
 
     def end(self, queue_id: int) -> int:
         """The journal offset the next note of a queue gets."""
@@ -69,14 +64,14 @@ class Journal:
     def start_at(self, queue_id: int, journal_offset: int) -> None:
         """Take the notes before an offset as known, and those from there on as not."""
         first = self._store.queue(self.topic, queue_id).min_offset
-        self._known_ends[queue_id] = max(journal_offset, first)
+        self.known_ends[queue_id] = max(journal_offset, first)
 
     def unread(self, queue_id: int, count_max: int) -> Iterator[StoredMessage]:
         """The notes beyond the known end that are not our own, each known once it was given."""
         queue = self._store.queue(self.topic, queue_id)
         own = self._own[queue_id]
         log = self._store.log
-        for journal_offset in range(self._known_ends[queue_id], queue.end):
+        for journal_offset in range(self.known_ends[queue_id], queue.end):
             if count_max <= 0:
                 return
             if journal_offset not in own:
@@ -88,4 +83,4 @@ class Journal:
                     count_max -= 1
                     yield from decode_records(record)
             own.discard(journal_offset)
-            self._known_ends[queue_id] = journal_offset + 1
+            self.known_ends[queue_id] = journal_offset + 1

@@ -16,9 +16,10 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import field
 
-from ariane.broker.pop.checkpoints import MESSAGES_MAX, Checkpoint, Key
+from ariane.broker.pop.checkpoints import Key
 from ariane.broker.pop.order import OrderInfo, Place
 from ariane.errors import ProtocolError
+from ariane.kernel.pop import Checkpoint
 from ariane.protocol import fastjson
 from ariane.protocol.message import StoredMessage
 
@@ -114,17 +115,16 @@ def checkpoint_note(
     replaced: Key | None = None,
 ) -> Note:
     """The note of a checkpoint as it stands."""
-    key = checkpoint.key
     gaps = ",".join(map(str, checkpoint.gaps))
     attempts = f'"rp":"{checkpoint.attempts}",' if checkpoint.attempts else ""
     ours = f',"xn":{next_offset}' if next_offset is not None else ""
     if replaced is not None:
         ours += f',"xpt":{replaced.popped_ms},"xso":{replaced.first}'
     body = (
-        f'{{"bm":{_signed32(checkpoint.settled)},"bn":{quoted(broker_name)},"c":"{key.group}",'
-        f'"d":[{gaps}],"it":{checkpoint.invisible_ms},"n":{len(checkpoint.gaps)},'
-        f'"pt":{key.popped_ms},"q":{key.queue_id},"ro":0,{attempts}"so":{key.first},'
-        f'"t":"{key.topic}"{ours}}}'
+        f'{{"bm":{_signed32(checkpoint.settled)},"bn":{quoted(broker_name)},'
+        f'"c":"{checkpoint.group}","d":[{gaps}],"it":{checkpoint.invisible_ms},'
+        f'"n":{checkpoint.count},"pt":{checkpoint.popped_ms},"q":{checkpoint.queue_id},"ro":0,'
+        f'{attempts}"so":{checkpoint.first},"t":"{checkpoint.topic}"{ours}}}'
     )
     return Note(body.encode(), properties_of(CHECKPOINT_TAG, checkpoint.due_ms - EARLIER_MS))
 
@@ -165,7 +165,7 @@ def read_note(message: StoredMessage) -> Found | None:
             order = fastjson.decode(message.body, OrderBody)
             place = Place(order.topic, order.group, order.queue_id)
             return OrderFound(place, order.consume_offset, order.info)
-    except (ProtocolError, ValueError) as error:
+    except (ProtocolError, ValueError, OverflowError) as error:
         LOGGER.warning(
             "revive note skipped queue=%d queue_offset=%d reason=%s",
             message.queue_id,
@@ -188,13 +188,13 @@ def properties_of(tag: str, deliver_ms: int) -> bytes:
 def _checkpoint_of(message: StoredMessage) -> CheckpointFound:
     body = fastjson.decode(message.body, CheckpointBody)
     gaps = body.gaps or list(range(body.count))
-    if not 0 < len(gaps) <= MESSAGES_MAX or min(gaps) < 0 or len(set(gaps)) != len(gaps):
-        raise ValueError(f"a checkpoint of {len(gaps)} messages; it has 1 to {MESSAGES_MAX}")
+    if len(set(gaps)) != len(gaps) or min(gaps, default=0) < 0:
+        raise ValueError(f"a checkpoint with messages at {gaps}")
     key = Key(body.topic, body.group, body.queue_id, body.first, body.popped_ms)
     checkpoint = Checkpoint(
         key,
         body.invisible_ms,
-        tuple(gaps),
+        gaps,
         settled=body.settled & ((1 << len(gaps)) - 1),
         attempts=_attempts(body.attempts),
         revive_queue_id=message.queue_id,

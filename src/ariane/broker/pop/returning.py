@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from ariane.broker.placing import place
-from ariane.broker.pop.checkpoints import Checkpoint, Checkpoints
+from ariane.broker.pop.checkpoints import Checkpoints, Key
 from ariane.broker.pop.handles import popped_topic_of
 from ariane.broker.pop.journal import Journal
 from ariane.broker.pop.notes import ack_note
@@ -25,6 +25,7 @@ from ariane.broker.pop.revive import (
 )
 from ariane.broker.system_topics import READ_WRITE
 from ariane.errors import ArianeError, InvalidParameter
+from ariane.kernel.pop import Checkpoint
 from ariane.protocol.bodies import TopicConfig
 from ariane.protocol.message import StoredMessage, decode_records
 
@@ -76,7 +77,7 @@ class Returning:
             return
         topic = self._retry_topic(checkpoint)
         try:
-            is_ready = self._is_ready(topic, checkpoint.key.group)
+            is_ready = self._is_ready(topic, checkpoint.group)
         except InvalidParameter as error:  # a name too long: nobody could pop it from there
             LOGGER.error("pop not revived checkpoint=%s reason=%s", checkpoint.key, error)
             self.drop(checkpoint)
@@ -105,17 +106,17 @@ class Returning:
         self._checkpoints.settle(checkpoint, bits)
         name = self._state.config.name
         try:
-            note = ack_note(checkpoint.key, offsets, checkpoint.due_ms, name)
+            note = ack_note(Key(*checkpoint.key), offsets, checkpoint.due_ms, name)
             self._journal.append(note, checkpoint.revive_queue_id)
         except ArianeError as error:  # after a restart it comes again: better twice than never
             LOGGER.warning("pop revived and not noted key=%s reason=%s", checkpoint.key, error)
 
     def _has_readers(self, checkpoint: Checkpoint) -> bool:
         """Whether the topic and the group are still there."""
-        key, state = checkpoint.key, self._state
-        topic = popped_topic_of(key.topic, key.group)
-        known = state.topics.get(topic) is not None and state.topics.get(key.topic) is not None
-        return known and key.group in state.groups
+        topics, groups = self._state.topics, self._state.groups
+        popped_topic = popped_topic_of(checkpoint.topic, checkpoint.group)
+        has_topics = all(topics.get(name) for name in (popped_topic, checkpoint.topic))
+        return has_topics and checkpoint.group in groups
 
     def _is_ready(self, topic: str, group: str) -> bool:
         """Make the retry topic if need be; True once it would survive a crash."""
@@ -142,7 +143,7 @@ class Returning:
         and made anew since.
         """
         store = self._state.store
-        entry = store.queue(checkpoint.key.topic, checkpoint.key.queue_id).entry(queue_offset)
+        entry = store.queue(checkpoint.topic, checkpoint.queue_id).entry(queue_offset)
         record = None if entry is None else store.record_at(entry[0])
         if record is None:
             return None

@@ -10,9 +10,9 @@ from __future__ import annotations
 import heapq
 from typing import Final
 
-from ariane.broker.pop.checkpoints import Checkpoint
 from ariane.broker.pop.handles import RETRY_V1, RETRY_V2, retry_topic_of
 from ariane.broker.pop.records import PROPERTIES_BYTES_MAX
+from ariane.kernel.pop import Checkpoint
 from ariane.protocol.message import StoredMessage
 from ariane.protocol.properties import amended_properties
 from ariane.store.messages import NewMessage
@@ -94,10 +94,9 @@ def back_off_ms(attempts: int) -> int:
 
 def retry_topic_for(checkpoint: Checkpoint, *, is_v2: bool) -> str:
     """Where the messages of a checkpoint come back; those of a retry topic where they were."""
-    key = checkpoint.key
-    if key.topic.startswith(RETRY_PREFIX):
-        return key.topic
-    return retry_topic_of(key.topic, key.group, RETRY_V2 if is_v2 else RETRY_V1)
+    if checkpoint.topic.startswith(RETRY_PREFIX):
+        return checkpoint.topic
+    return retry_topic_of(checkpoint.topic, checkpoint.group, RETRY_V2 if is_v2 else RETRY_V1)
 
 
 def revived(
@@ -105,7 +104,7 @@ def revived(
 ) -> NewMessage:
     """A message as it is sent again: the same but for its place and one more delivery counted."""
     if message.reconsume_times == 0 or FIRST_POP_KEY not in message.properties:
-        first_pop = {FIRST_POP_KEY: str(checkpoint.key.popped_ms)}
+        first_pop = {FIRST_POP_KEY: str(checkpoint.popped_ms)}
         longer = amended_properties(properties, first_pop)
         properties = longer if len(longer) <= PROPERTIES_BYTES_MAX else properties
     return NewMessage(

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 from ariane.broker.persistence import SavedFile, Saver
 from ariane.broker.pop import order_file
-from ariane.broker.pop.checkpoints import Checkpoint, Checkpoints, Key
+from ariane.broker.pop.checkpoints import Checkpoints, Key
 from ariane.broker.pop.flushed import Flushed
 from ariane.broker.pop.journal import GROUP, SEEN_GROUP, Journal
+from ariane.broker.pop.lane import PopGrants
 from ariane.broker.pop.modes import RequestModeTable
 from ariane.broker.pop.notes import (
     AcksFound,
@@ -37,6 +38,7 @@ from ariane.broker.pop.revive import Schedule
 from ariane.clock import Timer, Timers
 from ariane.disk import Disk
 from ariane.errors import StoreError
+from ariane.kernel.pop import Checkpoint
 from ariane.topics import revive_topic_of
 
 if TYPE_CHECKING:
@@ -80,6 +82,7 @@ class Pop:
         )
         self._orders_saved_at = [0] * queue_count  # notes of orders below are in the file
         self._more: Timer | None = None
+        self.lane = PopGrants(state, self.journal, self.checkpoints.by_key, self._lent)
         self._listen(state)
 
     # What a broker does with it.
@@ -93,7 +96,7 @@ class Pop:
         count = 0
         for queue_id in range(self.journal.queue_count):
             self.journal.start_at(queue_id, offsets.get(queue_id, -1) + 1)
-            self._orders_saved_at[queue_id] = self.journal.known_end(queue_id)
+            self._orders_saved_at[queue_id] = self.journal.known_ends[queue_id]
             seen = self._state.offsets.progress(self.journal.topic, SEEN_GROUP).get(queue_id, 0)
             for message in self.journal.unread(queue_id, 1 << 62):
                 found = read_note(message)
@@ -119,7 +122,7 @@ class Pop:
     def save(self) -> None:
         """Write what has changed; the consume offsets are to be saved after."""
         self.modes.file.save()
-        ends = [self.journal.known_end(n) for n in range(self.journal.queue_count)]
+        ends = [self.journal.known_ends[n] for n in range(self.journal.queue_count)]
         self._orders_file.when_saved(lambda fault: self._orders_saved(fault, ends))
 
     def save_now(self) -> None:
@@ -133,7 +136,7 @@ class Pop:
         done = self._state.offsets.offsets_of(self.journal.topic, GROUP)
         seen = self._state.offsets.offsets_of(self.journal.topic, SEEN_GROUP)
         for queue_id in range(self.journal.queue_count):
-            if (end := self.journal.known_end(queue_id)) == 0:
+            if (end := self.journal.known_ends[queue_id]) == 0:
                 continue
             oldest = self.checkpoints.oldest(queue_id)
             needed = end if oldest is None else oldest.journal_offset
@@ -324,6 +327,10 @@ class Pop:
         placed = self.journal.append(note, checkpoint.revive_queue_id)
         checkpoint.journal_offset = placed.queue_offset
         checkpoint.log_offset = placed.log_offset
+        self._lent(checkpoint)
+
+    def _lent(self, checkpoint: Checkpoint) -> None:
+        """A checkpoint's note is written."""
         self.checkpoints.add(checkpoint)
         self._schedule.add(checkpoint)
 
@@ -334,7 +341,7 @@ class Pop:
             if found.replaced is not None and found.replaced != checkpoint.key:
                 old = self.checkpoints.get(found.replaced)
                 if old is not None:
-                    self.checkpoints.settle(old, old.bit_of(checkpoint.key.first))
+                    self.checkpoints.settle(old, old.bit_of(checkpoint.first))
             self.checkpoints.add(checkpoint)
             if not checkpoint.is_closed:
                 self._schedule.add(checkpoint)
@@ -358,7 +365,7 @@ class Pop:
             self._read_foreign_of(queue_id)
 
     def _read_foreign_of(self, queue_id: int) -> None:
-        if self.journal.end(queue_id) == self.journal.known_end(queue_id):
+        if self.journal.end(queue_id) == self.journal.known_ends[queue_id]:
             return
         for message in self.journal.unread(queue_id, FOREIGN_AT_ONCE):
             found = read_note(message)
@@ -386,7 +393,7 @@ class Pop:
 
     def _shorten(self, queue_id: int, now_ms: int) -> None:
         """Write the oldest notes anew when they lag far behind, unless most there are needed."""
-        end = self.journal.known_end(queue_id)
+        end = self.journal.known_ends[queue_id]
         for _ in range(REWRITTEN_AT_ONCE):
             oldest = self.checkpoints.oldest(queue_id)
             if not isinstance(oldest, Checkpoint):
@@ -395,13 +402,13 @@ class Pop:
             is_far = lag > LAG_MAX and self.checkpoints.count_needed(queue_id) < lag // 4
             if not is_far and not self._is_old(oldest, now_ms):
                 return
-            note = checkpoint_note(oldest, self._name, replaced=oldest.key)
+            note = checkpoint_note(oldest, self._name, replaced=Key(*oldest.key))
             placed = self.journal.append(note, queue_id)
             self.checkpoints.moved(oldest, placed.queue_offset)
 
     def _is_old(self, checkpoint: Checkpoint, now_ms: int) -> bool:
         """Whether retention could take the note while it is needed."""
-        if now_ms - checkpoint.key.popped_ms <= LAG_MS_MAX:
+        if now_ms - checkpoint.popped_ms <= LAG_MS_MAX:
             return False
         noted_ms = self._state.store.store_ms_at(
             self.journal.topic, checkpoint.revive_queue_id, checkpoint.journal_offset
@@ -411,7 +418,7 @@ class Pop:
     def _forget_topic(self, topic: str) -> None:
         """What was popped of a topic that is gone is settled: nobody can have it any more."""
         for checkpoint in self.checkpoints:
-            if checkpoint.key.topic == topic:
+            if checkpoint.topic == topic:
                 self._returning.drop(checkpoint)
         for place, _ in self.orders:
             if place.topic == topic:
@@ -421,8 +428,8 @@ class Pop:
 def _note_move(moves: Moves, found: Found, log_offset: int) -> None:
     """Where a group goes on in a queue is said by its last note, in the order of the log."""
     if isinstance(found, CheckpointFound):
-        key, consume_offset = found.checkpoint.key, found.next_offset
-        place = Place(key.topic, key.group, key.queue_id)
+        checkpoint, consume_offset = found.checkpoint, found.next_offset
+        place = Place(checkpoint.topic, checkpoint.group, checkpoint.queue_id)
     elif isinstance(found, OrderFound):
         place, consume_offset = found.place, found.consume_offset
     else:

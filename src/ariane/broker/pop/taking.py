@@ -35,6 +35,7 @@ SCANS_MAX: Final = 16  # reads of a queue that find nothing matching, before oth
 SIZE: Final = struct.Struct(">i")
 QUEUE_OFFSET: Final = struct.Struct(">q")
 QUEUE_OFFSET_AT: Final = 20  # in a record
+SPREAD: Final = 37  # prime to a hundred: of a hundred pops in a row, each is another percent
 
 # The consume offset is wrong: go on from where the store says.
 MISPLACED: Final = (
@@ -67,6 +68,7 @@ class Taking:
     def __init__(self, wanted: Wanted, state: BrokerState) -> None:
         self._wanted = wanted
         self._state = state
+        self._turn = state.pop.lane.turn
         self.popped_ms = state.clock.wall_ms()
         self.revive_queue_id = ORDER_QUEUE_ID
         self.count = 0
@@ -83,13 +85,15 @@ class Taking:
         if self._wanted.is_ordered:
             self.popped_ms = self._ordered_ms()
         else:
-            self.revive_queue_id = self._state.pop.journal.next_queue()
+            self.revive_queue_id = self._turn % self._state.pop.journal.queue_count
         try:
             for place in self._places():
                 self._take_from(place)
         except StoreError:
             if not self.count:
                 raise  # else: what was noted is given, and the rest is for another pop
+        if self.count:
+            self._state.pop.lane.turn += 1
 
     def peek(self) -> None:
         """Find what the next pop would give, without taking it."""
@@ -116,10 +120,10 @@ class Taking:
         )
 
     def _places(self) -> Iterator[Place]:
-        """The queues to look at, in order: each topic's from one chosen by chance on."""
+        """The queues to look at, in order: each topic's in turn, and sometimes retries first."""
         wanted, state = self._wanted, self._state
         retry_topic = None if wanted.is_ordered else self._retry_topic()
-        is_retry_first = state.random.randrange(100) < state.config.retry_first_percent
+        is_retry_first = self._turn * SPREAD % 100 < state.config.retry_first_percent
         if retry_topic is not None and is_retry_first:
             yield from self._queues_of(retry_topic)
         if wanted.queue_id >= 0:
@@ -131,9 +135,8 @@ class Taking:
 
     def _queues_of(self, topic: TopicConfig) -> Iterator[Place]:
         count = topic.read_queue_count
-        first = self._state.random.randrange(count) if count > 0 else 0
         for number in range(count):
-            yield Place(topic.name, self._wanted.group, (first + number) % count)
+            yield Place(topic.name, self._wanted.group, (self._turn + number) % count)
 
     def _retry_topic(self) -> TopicConfig | None:
         """The retry topic to look at: of both forms either, since an answer can tell only one."""
@@ -144,7 +147,7 @@ class Taking:
         v2 = state.topics.get(retry_topic_of(topic, group, RETRY_V2))
         if v1 is None or not state.config.reads_retry_topics_v1:
             return v2
-        return v2 if v2 is not None and state.random.randrange(2) else v1
+        return v2 if v2 is not None and self._turn % 2 else v1
 
     def _room(self) -> int:
         return self._wanted.count_max - self.count
