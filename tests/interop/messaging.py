@@ -28,6 +28,7 @@ SETTINGS: dict[str, object] = {
     "enablePropertyFilter": True,
     "recallMessageEnable": True,
     "traceTopicEnable": True,
+    "waitTimeMillsInSendQueue": 3000,  # all programs begin at once
     "mappedFileSizeCommitLog": 64 << 20,
     "mappedFileSizeConsumeQueue": 20 * 2000,
     "maxHashSlotNum": 50_000,

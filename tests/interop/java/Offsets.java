@@ -27,8 +27,8 @@ final class Offsets {
         long middle = sendHalves(cluster, topic);
         try (Receiver receiver = new Receiver(cluster, group, topic).concurrent("*", Receiver.TAKE)) {
             receiver.await(20);
+            awaitTold(cluster, receiver, group, topic);
         }
-        Cluster.await("the progress to be told", () -> progress(cluster, group, topic) == 20);
         Admin.expect(Admin.mqadmin(cluster, "resetOffsetByTime", "-g", group, "-t", topic, "-s", String.valueOf(middle)), "broker-a");
         Cluster.await("the progress to be reset", () -> progress(cluster, group, topic) == 10);
         try (Receiver receiver = new Receiver(cluster, group, topic).concurrent("*", Receiver.TAKE)) {
@@ -56,8 +56,8 @@ final class Offsets {
         sendHalves(cluster, topic);
         try (Receiver receiver = new Receiver(cluster, source, topic).concurrent("*", Receiver.TAKE)) {
             receiver.await(20);
+            awaitTold(cluster, receiver, source, topic);
         }
-        Cluster.await("the progress to be told", () -> progress(cluster, source, topic) == 20);
         cluster.group(copy, config -> { });
         Admin.expect(Admin.mqadmin(cluster, "cloneGroupOffset", "-s", source, "-d", copy, "-t", topic, "-o", "true"),
             "clone group offset success");
@@ -115,6 +115,13 @@ final class Offsets {
             cluster.producer.send(Cluster.message(topic, "T", "k" + i, prefix + i),
                 (queues, message, argument) -> queues.get(queue % queues.size()), null);
         }
+    }
+
+    private static void awaitTold(Cluster cluster, Receiver receiver, String group, String topic) throws Exception {
+        Cluster.await("the progress to be told", () -> {
+            receiver.consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();
+            return progress(cluster, group, topic) == 20;
+        });
     }
 
     private static long progress(Cluster cluster, String group, String topic) throws Exception {
