@@ -15,6 +15,7 @@ import msgspec
 
 from ariane.client.consumers import Registry
 from ariane.client.delivery import Handler, Loop, delivery_of, is_async
+from ariane.client.lite_pull_consumer import LitePullConsumer
 from ariane.client.process_queue import Limits
 from ariane.client.push_consumer import ConsumerOptions, PushConsumer
 from ariane.client.reading import DeadLetterHook
@@ -168,6 +169,26 @@ class Consuming:
         for topic in topics_of(topics):
             consumer.subscribe(topic, tags=tags, sql=sql)
         return Subscription(consumer, loop)
+
+    def lite_pull_consumer(
+        self,
+        group: str,
+        *,
+        auto_commit: bool = True,
+        start: Start = Start.LAST,
+        strategy: Strategy | None = None,
+        limits: Limits | None = None,
+    ) -> LitePullConsumer:
+        """A member of the group that is polled; subscribe it, or start it and assign queues."""
+        return LitePullConsumer(
+            self.session,
+            self._registry,
+            group,
+            auto_commit=auto_commit,
+            start=start,
+            strategy=strategy,
+            limits=limits,
+        )
 
     async def start_consumers(self) -> None:
         """Have the decorated handlers called from now on."""
