@@ -59,6 +59,7 @@ WORDS: Final[dict[type[msgspec.Struct], dict[str, str]]] = {
         "brokerPermission": "What it allows: 4 read, 2 write, 6 both.",
         "regionId": "The region told to clients for their traces.",
         "traceOn": "Whether clients are told to trace.",
+        "storeReplyMessageEnable": "Whether replies to requests are kept in the reply topic.",
         "traceTopicEnable": "Whether the topic for traces is made.",
         "autoCreateTopicEnable": "Whether sending to an unknown topic makes it.",
         "autoCreateSubscriptionGroup": "Whether an unknown group is made when it consumes.",

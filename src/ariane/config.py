@@ -127,6 +127,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     send_wait_max_ms: Positive = field(name="waitTimeMillsInSendQueue", default=200)
     pull_wait_max_ms: Positive = field(name="waitTimeMillsInPullQueue", default=5_000)
     fast_failure: bool = field(name="brokerFastFailureEnable", default=True)
+    store_replies: bool = field(name="storeReplyMessageEnable", default=True)
     trace_topic_enabled: bool = field(name="traceTopicEnable", default=False)
     vip_port: bool = field(name="vipChannelEnable", default=True)
     notify_consumer_changes: bool = field(name="notifyConsumerIdsChangedEnable", default=True)

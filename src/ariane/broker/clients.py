@@ -115,6 +115,7 @@ class ClientRegistry:
         self._clock = clock
         self._consumes: dict[Connection, set[str]] = {}  # the groups behind each connection
         self._produces: dict[Connection, set[str]] = {}
+        self._producers: dict[str, Client] = {}  # by client id, where it was heard last
 
     def start(self, timers: Timers) -> Timer:
         """Look for the silent from now on, until the timer is cancelled."""
@@ -161,8 +162,13 @@ class ClientRegistry:
             self._notify(group)
         return known is not None and known.fingerprint == client.fingerprint
 
+    def producer(self, client_id: str) -> Client | None:
+        """A producer of any group by its client id."""
+        return self._producers.get(client_id)
+
     def produce(self, client: Client, group: str) -> None:
         """Enter or refresh a producer."""
+        self._producers[client.client_id] = client
         self._enter(client, group, self.producers.setdefault(group, {}), self._produces)
 
     def leave(
@@ -216,9 +222,15 @@ class ClientRegistry:
 
     def _remove_producer(self, connection: Connection, group: str) -> None:
         members = self.producers[group]
-        del members[connection]
+        client = members.pop(connection)
+        if not self._produces.get(connection) and self._heard_at(client) is connection:
+            del self._producers[client.client_id]
         if not members:
             del self.producers[group]
+
+    def _heard_at(self, client: Client) -> Connection | None:
+        known = self._producers.get(client.client_id)
+        return None if known is None else known.connection
 
     def _remove_consumer(self, connection: Connection, name: str) -> None:
         group = self.consumers[name]
