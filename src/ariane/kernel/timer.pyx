@@ -347,6 +347,8 @@ cdef class Clockwork:
         cdef int64_t done = self.read_ms
         if self.is_open and self.collect_at == NOWHERE:
             done = max(done, self.now_ms)
+        if self.next_offset <= self.taken_end:  # nothing has come since the restart
+            done = max(done, self.delivered_ms)
         return min(done, self.heap[0].due_ms - 1) if self.heap_count else done
 
     @property
@@ -410,21 +412,23 @@ cdef class Clockwork:
             return 0
         due_ms = due_of(&wishes, fields.store_ms, precision)
         time_ms = max(wishes.slot_ms, due_ms - 1) // precision * precision
-        if is_again and due_ms <= self.delivered_ms:
-            return 0
         if wishes.delete_key.size:
-            kind |= DELETES
-        if time_ms < self.read_ms or (time_ms < write_ms and not is_again):
-            if not kind & DELETES:  # whatever it meant to delete is gone
-                if self.late_count == 0:
-                    self.late_offset = self.next_offset
-                self.late_count += 1
-                self.taken += 1
-                self.push(due_ms, log_offset, INT64_MAX, kind, <int32_t> size)
+            kind |= DELETES  # in force until its slot is over
+        elif is_again and due_ms <= self.delivered_ms:
+            return 0
+        if time_ms < self.read_ms:  # its slot has been left
+            if kind & DELETES:
+                self.add_deletion(log_offset, &wishes)
+                return 0
+            if self.late_count == 0:
+                self.late_offset = self.next_offset
+            self.late_count += 1
+            self.taken += 1
+            self.push(due_ms, log_offset, INT64_MAX, kind, <int32_t> size)
             return 0
         if time_ms - write_ms >= self.window_slots * precision:
             kind |= ROLLS
-            if time_ms - write_ms - self.window_slots * precision < self.window_slots // 3 * precision:
+            if time_ms - write_ms - self.window_slots * precision < max(self.window_slots // 3, 1) * precision:
                 time_ms = write_ms + self.window_slots // 2 * precision  # leaves enough for the next time
             else:
                 time_ms = write_ms + self.window_slots * precision
@@ -540,11 +544,9 @@ cdef class Clockwork:
                 self.lost += 1
                 continue
             due_ms = self.read_ms + 1 if kind & ROLLS else due_of(&wishes, fields.store_ms, self.precision_ms)
-            if position < self.units_end and due_ms <= self.delivered_ms:
-                continue
             if kind & DELETES and not kind & ROLLS:
                 self.add_deletion(log_offset, &wishes)
-            else:
+            elif position >= self.units_end or due_ms > self.delivered_ms:
                 self.push(due_ms, log_offset, <int64_t> load64(unit + WRITTEN_AT), kind, <int32_t> size)
         return count_max
 

@@ -31,7 +31,7 @@ class TimerLogFiles:
     def load(self) -> None:
         """Map what the directory holds; the end is found by whoever knows what the units mean."""
         size = self.units.file_bytes
-        for position in positions_in(self._disk, DIRECTORY, size):
+        for position in positions_in(self._disk, DIRECTORY, size, forgive_empty=True):
             file = self._disk.mapped(f"{DIRECTORY}/{file_name(position)}", size)
             self._take(file, position)
         self.units.end = self.units.reserved_end = self.units.end_position

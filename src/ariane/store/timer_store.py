@@ -230,6 +230,8 @@ class TimerStore:
         if check is None and (queue is None or queue.end == 0):
             return
         queue = self._queues.obtain(TIMER_TOPIC, 0)
+        if was_killed:  # any name may be known to the page cache only
+            self._files.names_changed = self._root_changed = self._check_file.is_new = True
         if progress is not None and progress.log_end > self._log.end:
             progress = None  # of deliveries that a power cut took
         start = _start_of(check, progress, queue)
@@ -285,13 +287,13 @@ class TimerStore:
             return "no timerwheel" if size is None else f"timerwheel has {size} bytes"
         self._files.load()
         units = self._files.units
-        kept = self._kept_units(check.log_position, queue, check.queue_offset)
+        kept = self._kept_units(check.log_position, queue, start.taken_end)
         if kept is None:
             return "timerlog does not hold what timercheck speaks of"
-        first, cut = kept
+        first, cut, next_offset = kept
         self._map_wheel(create=False)
         read_ms = start.read_ms or self._oldest_ms()
-        clockwork = self._assemble(queue, read_ms, start.next_offset)
+        clockwork = self._assemble(queue, read_ms, max(start.next_offset, next_offset))
         units.end = cut
         if not clockwork.clockwork.restore(first):
             return "timerlog is damaged"
@@ -307,17 +309,17 @@ class TimerStore:
         clockwork.clockwork.delivered_ms = start.done_ms
         return None
 
-    def _kept_units(self, position: int, queue: Queue, queue_offset: int) -> tuple[int, int] | None:
-        """(first, cut): the units to keep end at `cut`, and those from `first` on may be unlinked.
+    def _kept_units(self, position: int, queue: Queue, taken_end: int) -> _Kept | None:
+        """Which units to keep: those of messages that had been taken in, as far as they are whole.
 
-        Units are in the order of their messages, so those of messages that will be taken in
-        again come last. Apache's position may lie in front of its queue offset.
+        Units are in the order of their messages. Some may follow the position that was synced:
+        of messages taken in since, or because Apache's position lies in front of its queue offset.
         """
         units = self._files.units
         if not units.first_position <= position <= units.end_position:
             return None
-        queue_offset = max(queue_offset, queue.min_offset)
-        entry = queue.entry(queue_offset) if queue_offset < queue.end else None
+        taken_end = max(taken_end, queue.min_offset)
+        entry = queue.entry(taken_end) if taken_end < queue.end else None
         log_end = entry[0] if entry is not None else self._log.end
         first = units.place_of(position)
         while (before := units.before(first)) >= 0:
@@ -327,10 +329,14 @@ class TimerStore:
             if unit[4] < log_end:
                 break
             first = before
-        cut = first
+        cut, last = first, -1
         while (unit := units.unit(cut)) is not None and unit[4] < log_end:
-            cut = units.after(cut)
-        return first, min(cut, units.end_position)
+            if self._log.check(unit[4], self._log.end, False) != unit[5]:
+                break  # a sector of it is lost
+            cut, last = units.after(cut), unit[4]
+        record = self._log.record(last, self._log.end)
+        next_offset = int.from_bytes(record[20:28], "big") + 1 if record is not None else 0
+        return _Kept(first, min(cut, units.end_position), next_offset)
 
     def _rebuild(self, start: _Start, queue: Queue) -> None:
         """Make wheel and timer log anew; messages are taken in from the topic's beginning."""
@@ -512,6 +518,14 @@ class TimerStore:
             return False
         self._due_s[name] = now_s + interval_s
         return True
+
+
+class _Kept(NamedTuple):
+    """What stays of the timer log."""
+
+    first: int  # units from here on are linked anew
+    cut: int  # and those from here on go
+    next_offset: int  # the message after the last one that has a unit, or 0
 
 
 class _Start(NamedTuple):
