@@ -163,6 +163,10 @@ class RequestFailed(ClientError):
         self.code = code
         self.remark = remark
 
+    def __reduce__(self) -> tuple[type[RequestFailed], tuple[int, str]]:
+        """How it is copied, and sent to other processes."""
+        return type(self), (self.code, self.remark)
+
     @staticmethod
     def of(code: int, remark: str) -> RequestFailed:
         """The error that names the cause behind the code."""

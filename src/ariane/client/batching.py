@@ -122,7 +122,7 @@ class Batcher:
                 if not future.done():
                     future.set_exception(copy(error))
             return
-        except asyncio.CancelledError:
+        except BaseException:  # nobody may be left waiting
             for future in futures:
                 future.cancel()
             raise

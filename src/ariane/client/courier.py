@@ -99,6 +99,8 @@ class Courier:
                 await self._session.sleep(wait_s)
             target = await self.target(parcel, choice, last_broker=tried[-1])
             now_s = self._clock.monotonic_s()
+            if now_s >= deadline_s:  # looking for another took all the time that was left
+                raise _explained(error, parcel.topic, tried) from error
             try:
                 outcome = await self._attempt(target, parcel, deadline_s, now_s)
             except (ConnectionLost, RequestTimeout, RequestFailed) as failure:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from random import Random
 from typing import Self
 
@@ -21,6 +21,7 @@ from ariane.protocol.command import Command, reply
 from ariane.protocol.headers import decode_header
 from ariane.protocol.headers.pull import PullReply
 from ariane.protocol.headers.send import SendHeaderV2, SendReply
+from ariane.protocol.message import encode_properties
 from ariane.remoting.connection import Connection
 from ariane.remoting.server import Server, serve
 
@@ -47,6 +48,18 @@ class FakeServer:
         if self._server is not None:
             await self._server.close(grace_s=0.5)
             self._server = None
+
+    def tell_all(self, command: Command) -> None:
+        """Send a request to every client that is connected."""
+        assert self._server is not None
+        for connection in list(self._server.connections):
+            connection.send(command)
+
+    def drop_all(self) -> None:
+        """Break every connection, answered or not."""
+        assert self._server is not None
+        for connection in list(self._server.connections):
+            connection.drop("the test says so")
 
     @property
     def address(self) -> str:
@@ -173,17 +186,25 @@ def pulled(
     return lambda command: reply(command, code, header, body)
 
 
-def record(body: bytes, *, queue_offset: int = 0, tags: str = "", flag: int = 0) -> bytes:
+def record(
+    body: bytes,
+    *,
+    queue_offset: int = 0,
+    tags: str = "",
+    flag: int = 0,
+    properties: Mapping[str, str] | None = None,
+) -> bytes:
     """A stored message as a pull brings it."""
     topic = b"orders"
-    properties = (f"TAGS\x01{tags}\x02" if tags else "").encode()
+    named = {**({"TAGS": tags} if tags else {}), **(properties or {})}
+    text = encode_properties(named).encode()
     tail = (
         struct.pack(">i", len(body))
         + body
         + struct.pack(">B", len(topic))
         + topic
-        + struct.pack(">h", len(properties))
-        + properties
+        + struct.pack(">h", len(text))
+        + text
     )
     host = bytes([127, 0, 0, 1]) + struct.pack(">i", 10911)
     head = struct.pack(

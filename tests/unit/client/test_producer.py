@@ -1,19 +1,24 @@
 """Sends over real sockets to brokers that accept, refuse, stay silent or are gone."""
 
 import asyncio
+import contextlib
 
 import pytest
 
-from ariane.client import Message, MessageQueue, Producer, SendStatus, by_hash
+from ariane.client import Client, Message, MessageQueue, Producer, SendStatus, by_hash
 from ariane.clock import ManualClock
 from ariane.codes import RequestCode, ResponseCode
 from ariane.errors import (
+    BrokerBusy,
+    ClientError,
     ConnectionLost,
     InvalidMessage,
+    MessageRefused,
     RequestFailed,
     RequestTimeout,
     RouteNotFound,
 )
+from ariane.protocol.command import Command
 from ariane.protocol.headers import decode_header
 from ariane.protocol.headers.send import SendHeaderV2
 from ariane.protocol.message import decode_batch, decode_properties
@@ -198,20 +203,6 @@ async def test_a_batch_is_one_request_with_an_id_for_each_message() -> None:
         assert command.ext["m"] == "true"
 
 
-BAD_BATCHES = {
-    "none": ([], "none"),
-    "two topics": ([Message("a", b""), Message("b", b"")], "one topic"),
-    "too long": ([Message("a", bytes(3 << 20))] * 2, "smaller batches"),
-}
-
-
-@pytest.mark.parametrize(("messages", "reason"), BAD_BATCHES.values(), ids=BAD_BATCHES)
-async def test_batches_that_cannot_be(messages: list[Message], reason: str) -> None:
-    async with running("a", orders=1) as cluster, client_of(cluster) as client:
-        with pytest.raises(InvalidMessage, match=reason):
-            await client.producer().send_batch(messages)
-
-
 async def test_properties_beyond_what_a_record_holds_are_refused() -> None:
     async with running("a", orders=1) as cluster, client_of(cluster) as client:
         with pytest.raises(InvalidMessage, match="32,767"):
@@ -233,3 +224,154 @@ async def test_many_sends_at_once_keep_their_answers_apart() -> None:
             *(producer.send(Message("orders", b"%d" % number)) for number in range(500))
         )
         assert len({receipt.message_id for receipt in receipts}) == 500
+
+
+async def test_a_busy_broker_is_asked_again_after_growing_waits() -> None:
+    clock = ManualClock()
+    async with running("a", orders=4) as cluster, client_of(cluster, clock) as client:
+        broker = cluster.brokers["a"]
+        stores = broker.answers[SEND]
+        broker.answers[SEND] = refusing(ResponseCode.SYSTEM_BUSY)
+        send = asyncio.create_task(client.send("orders", b""))
+        for attempt, wait_s in enumerate((0.02, 0.04, 0.08), 1):
+            await broker.received(SEND, attempt)
+            await settled(client)
+            clock.advance(wait_s / 2 - 0.001)
+            assert len(broker.of(SEND)) == attempt
+            clock.advance(wait_s / 2 + 0.001)
+        broker.answers[SEND] = stores
+        await broker.received(SEND, 4)
+        assert (await send).status is SendStatus.OK
+
+
+async def test_a_broker_that_stays_busy_is_the_error_when_time_is_up() -> None:
+    clock = ManualClock()
+    async with running("a", orders=4) as cluster, client_of(cluster, clock) as client:
+        cluster.brokers["a"].answers[SEND] = refusing(ResponseCode.SYSTEM_BUSY)
+        send = asyncio.create_task(client.send("orders", b"", timeout=0.1))
+        await cluster.brokers["a"].received(SEND)
+        while not send.done():
+            await settled(client)
+            clock.advance(0.05)
+            await asyncio.sleep(0)
+        with pytest.raises(BrokerBusy, match="send slower") as failure:
+            await send
+        assert failure.value.code == ResponseCode.SYSTEM_BUSY
+        with pytest.raises(BrokerBusy):  # without retries a busy broker is not waited for either
+            await client.producer(retries=0).send("orders", b"")
+
+
+async def settled(client: Client) -> None:
+    """Let answers arrive and tasks go on until the client waits for the clock."""
+    calm = 0
+    while calm < 20:
+        await asyncio.sleep(0)
+        waiting = sum(lane.pending_count for lane in client.session.lanes.values())
+        calm = 0 if waiting else calm + 1
+
+
+async def test_a_refusal_of_the_message_is_not_held_against_the_broker() -> None:
+    async with running("a", "b", orders=1) as cluster, client_of(cluster) as client:
+        cluster.brokers["a"].answers[SEND] = refusing(ResponseCode.MESSAGE_ILLEGAL)
+        for _ in range(4):
+            with contextlib.suppress(MessageRefused):
+                await client.send("orders", b"")
+        assert sends(cluster) == {"a": 2, "b": 2}
+
+
+async def test_submitted_messages_are_answered_in_time() -> None:
+    async with running("a", orders=1) as cluster, client_of(cluster) as client:
+        futures = [await client.submit("orders", b"%d" % number) for number in range(20)]
+        receipts = await asyncio.gather(*futures)
+        assert len({receipt.message_id for receipt in receipts}) == 20
+
+
+async def test_too_much_under_way_makes_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ariane.client.producer.SUBMITTED_BYTES_MAX", 2_000)
+    monkeypatch.setattr("ariane.client.courier.UNANSWERED_BYTES_MAX", 1_000)
+    clock = ManualClock()
+    async with running("a", orders=1) as cluster, client_of(cluster, clock) as client:
+        broker = cluster.brokers["a"]
+        stores = broker.answers[SEND]
+        broker.answers[SEND] = silent
+        futures = [await client.submit("orders", bytes(1_000)) for _ in range(2)]
+        third = asyncio.create_task(client.submit("orders", b""))
+        await broker.received(SEND)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert len(broker.of(SEND)) == 1  # the second waits for the first
+        assert not third.done()  # and the third is not even taken
+        broker.answers[SEND] = stores
+        clock.advance(3.1)
+        outcomes = await asyncio.gather(*futures, await third, return_exceptions=True)
+        assert isinstance(outcomes[0], RequestTimeout)
+        assert not isinstance(outcomes[2], BaseException)
+
+
+async def test_an_answer_that_is_lost_leads_to_a_second_send_with_the_same_id() -> None:
+    async with running("a", orders=1) as cluster, client_of(cluster) as client:
+        broker = cluster.brokers["a"]
+        stores = broker.answers[SEND]
+
+        def dies_once(command: Command) -> None:
+            broker.answers[SEND] = stores
+            broker.drop_all()
+
+        broker.answers[SEND] = dies_once
+        receipt = await client.send("orders", b"")
+        ids = [decode_properties(one.ext["i"])["UNIQ_KEY"] for one in broker.of(SEND)]
+        assert ids == [receipt.message_id] * 2
+
+
+async def test_a_cancelled_send_leaves_nothing_behind() -> None:
+    async with running("a", orders=1) as cluster, client_of(cluster) as client:
+        broker = cluster.brokers["a"]
+        stores = broker.answers[SEND]
+        broker.answers[SEND] = silent
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await client.send("orders", b"")
+        broker.answers[SEND] = stores
+        await client.send("orders", b"")
+
+
+async def test_sends_that_others_wait_for_are_answered_before_a_client_is_gone() -> None:
+    async with running("a", orders=1) as cluster:
+        async with client_of(cluster) as client:
+            await client.send("orders", b"")
+            late = asyncio.create_task(client.send("orders", b"late"))
+            await asyncio.sleep(0)
+        assert (await late).queue_offset == 7
+
+
+async def test_a_client_opens_again_as_somebody_new() -> None:
+    async with running("a", orders=1) as cluster:
+        client = Client(cluster.name_server.address)
+        async with client:
+            await client.send("orders", b"")
+            first = client.session.client_id
+        async with client:
+            await client.send("orders", b"")
+            assert client.session.client_id != first
+
+
+def test_a_client_belongs_to_one_loop() -> None:
+    client = Client("127.0.0.1:9876")
+    asyncio.run(client.open())
+
+    async def send() -> None:
+        await client.send("orders", b"")
+
+    with pytest.raises(ClientError, match="another event loop"):
+        asyncio.run(send())
+
+
+async def test_a_producer_is_one_for_its_group_and_options() -> None:
+    client = Client("127.0.0.1:9876")
+    assert client.producer("p") is client.producer("p")
+    assert client.producer("p", retries=9) is not client.producer("p")
+    assert client.producer("p", retries=9).settings.retries == 9
+    with pytest.raises(ClientError, match="retries"):
+        client.producer("p", retries=-1)
+    with pytest.raises(TypeError, match="tries"):
+        client.producer("p", tries=1)  # type: ignore[call-arg]
