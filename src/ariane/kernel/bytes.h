@@ -24,6 +24,7 @@ static inline void save64(uint8_t *p, uint64_t v) { v = BE64(v); memcpy(p, &v, 8
 
 /* Ask for a cache line that will be written soon, while there is other work to do. */
 static inline void expect_write(const void *p) { __builtin_prefetch(p, 1); }
+static inline void expect_read(const void *p) { __builtin_prefetch(p, 0); }
 
 /* Everything written so far is in memory before anything written later: a killed process leaves
    a record either whole or without its size. */

@@ -11,6 +11,7 @@ cdef extern from "bytes.h" nogil:
     void save64(uint8_t* p, uint64_t value)
     void publish()
     void expect_write(const void* p)
+    void expect_read(const void* p)
 
 cdef enum:
     QUEUE_ENTRY_BYTES = 20

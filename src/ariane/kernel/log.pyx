@@ -46,6 +46,7 @@ cdef enum:
     INDEX_SLOT_BYTES = 4
     INDEX_ENTRY_BYTES = 20
     KEYS_AT_ONCE = 8
+    ENTRIES_AHEAD = 8   # records this far on are fetched from memory while one is looked at
 
 cdef enum:
     TOPIC_BYTES_V1_MAX = 127
@@ -1093,6 +1094,7 @@ cdef void read_entries(Log log, Queue queue, int64_t first, Tags tags, const Rea
     cdef int64_t end = visible_end(log, queue)
     cdef int64_t offset = first, where, size
     cdef uint8_t* at
+    cdef uint8_t* ahead
     cdef bint in_memory
     cdef int32_t count_max = min(limits.count_max, MESSAGES_PER_READ_MAX)
     result.count = result.scanned = 0
@@ -1101,6 +1103,10 @@ cdef void read_entries(Log log, Queue queue, int64_t first, Tags tags, const Rea
         at = queue.at(offset * QUEUE_ENTRY_BYTES)
         if at == NULL:
             break
+        if tags is None and offset + ENTRIES_AHEAD < end:
+            ahead = queue.at((offset + ENTRIES_AHEAD) * QUEUE_ENTRY_BYTES)
+            if ahead != NULL:
+                expect_read(log.at(<int64_t> load64(ahead)))
         where = <int64_t> load64(at)
         size = <int32_t> load32(at + 8)
         if tags is not None and not tags.match(<int64_t> load64(at + 12)):
