@@ -249,4 +249,4 @@ CASES: dict[str, Callable[[Bench], list[Row]]] = {
     "topics-1000": topics,
 }
 SYNC_CASES: dict[str, Callable[[Bench], list[Row]]] = {"sync-64x1": sync_flush}
-ALL = [*CASES, *SYNC_CASES, "memory", "cold-start"]
+ALL = [*CASES, *SYNC_CASES, "memory", "cold-start", "filters"]

@@ -27,6 +27,7 @@ from benchmarks.cases import (
     cold_start,
     memory,
 )
+from benchmarks.filters import filters
 from benchmarks.measure import Bench, Contender, Run
 from tests.harness.apache import AS_RECOMMENDED, Apache
 from tests.harness.processes import ROOT, Ariane
@@ -48,6 +49,8 @@ def main() -> int:
             rows += series(options, "sync", SYNC_CASES, {"flushDiskType": "SYNC_FLUSH"}, raw)
         if "cold-start" in options.only:
             rows += cold_starts(options)
+        if "filters" in options.only:
+            rows += filters()
     finally:
         shutil.rmtree(SCRATCH, ignore_errors=True)
     print(table(rows))
