@@ -4,8 +4,13 @@ from ariane.client import Message as Message
 from ariane.client import MessageQueue as MessageQueue
 from ariane.client import Producer as Producer
 from ariane.client import PullConsumer as PullConsumer
+from ariane.client import PushConsumer as PushConsumer
+from ariane.client import ReceivedMessage as ReceivedMessage
+from ariane.client import Retry as Retry
+from ariane.client import RetryLater as RetryLater
 from ariane.client import SendReceipt as SendReceipt
 from ariane.client import SendStatus as SendStatus
+from ariane.client import Start as Start
 from ariane.client import TransactionState as TransactionState
 from ariane.client import by_hash as by_hash
 
@@ -15,8 +20,13 @@ __all__ = [
     "MessageQueue",
     "Producer",
     "PullConsumer",
+    "PushConsumer",
+    "ReceivedMessage",
+    "Retry",
+    "RetryLater",
     "SendReceipt",
     "SendStatus",
+    "Start",
     "TransactionState",
     "by_hash",
     "sync",

@@ -8,8 +8,12 @@ from ariane.client.client import Client
 from ariane.client.messages import Message, SendReceipt, SendStatus
 from ariane.client.producer import Producer
 from ariane.client.pull_consumer import PullConsumer, Pulled, PullStatus
+from ariane.client.push_consumer import PushConsumer
 from ariane.client.queues import Selector, by_hash
+from ariane.client.received import ReceivedMessage
+from ariane.client.retrying import Retry, RetryLater
 from ariane.client.routes import TopicRoute
+from ariane.client.starting import Start
 from ariane.client.transactions import Transaction, TransactionState
 from ariane.protocol.bodies import MessageQueue
 from ariane.protocol.message import StoredMessage
@@ -23,10 +27,15 @@ __all__ = [
     "PullConsumer",
     "PullStatus",
     "Pulled",
+    "PushConsumer",
     "QueueStats",
+    "ReceivedMessage",
+    "Retry",
+    "RetryLater",
     "Selector",
     "SendReceipt",
     "SendStatus",
+    "Start",
     "StoredMessage",
     "TopicRoute",
     "Transaction",
