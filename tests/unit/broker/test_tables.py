@@ -69,6 +69,12 @@ def test_a_first_start_has_rocketmqs_own_topics() -> None:
     }
 
 
+def test_the_trace_topic_is_made_when_asked_for() -> None:
+    assert Tables().topics.get("RMQ_SYS_TRACE_TOPIC") is None
+    traces = Tables(BrokerConfig(trace_topic_enabled=True)).topics.existing("RMQ_SYS_TRACE_TOPIC")
+    assert (traces.read_queue_count, traces.write_queue_count, traces.permission) == (1, 1, 6)
+
+
 def test_the_golden_topics_are_served_and_written_back_alike() -> None:
     golden = golden_config("topics.json")
     tables = Tables(disk=on_disk({TOPICS_PATH: golden}))

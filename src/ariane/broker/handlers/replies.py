@@ -93,14 +93,15 @@ def hand_back(
     if pushed.cancelled():
         return
     try:
-        is_taken = pushed.result().code == ResponseCode.SUCCESS
-        reason = "" if is_taken else f": {pushed.result().remark}"
+        answer = pushed.result()
     except ClientError as error:
-        is_taken, reason = False, f": {error}"
-    if is_taken:
+        request.answer(failed(header, f"push reply message to {client_id} fail: {error}"))
+        return
+    if answer.code == ResponseCode.SUCCESS:
         request.answer(Reply.of(header))
     else:
-        request.answer(failed(header, f"push reply message to {client_id} fail{reason}"))
+        reason = answer.remark or f"it answered {answer.code}"
+        request.answer(failed(header, f"push reply message to {client_id} fail: {reason}"))
 
 
 def failed(header: SendReply, remark: str) -> Reply:
