@@ -67,6 +67,8 @@ class Twin:
         for name, permission in TOPICS.items():
             self.rig.topic(name, queues=2, permission=permission)
         self.rig.subscribe("members", "T", "TagA", version=5)
+        sql = "color IS NULL AND TAGS = 'TagA'"
+        self.rig.subscribe("picky", "T", sql, version=5, expression_type="SQL92")
         self.reader = self.rig.state.lane.reader_of(self.peer)  # type: ignore[arg-type]
 
     def by_lane(self, data: bytes, piece_bytes: int) -> None:
@@ -166,9 +168,10 @@ def pulls(draw: st.DrawFn) -> tuple[int, dict[str, Any], bytes]:
         draw(st.sampled_from(["T", "T", "Other", "Missing"])),
         draw(st.integers(0, 2)),
         draw(st.integers(0, 12)),
-        consumerGroup="readers" if own else "members",
+        consumerGroup="readers" if own else draw(st.sampled_from(["members", "picky"])),
         sysFlag=draw(st.sampled_from([0, 1])) | (4 if own else 0),
-        subscription=draw(st.sampled_from(["*", "TagA", "TagA || TagB"])),
+        subscription=draw(st.sampled_from(["*", "TagA", "TagA || TagB", "TAGS = 'TagA'"])),
+        expressionType=draw(st.sampled_from(["TAG", "TAG", "", "SQL92"])),
         subVersion=draw(st.sampled_from([0, 5, 6])),
         commitOffset=draw(st.integers(-1, 9)),
         maxMsgNums=draw(st.sampled_from([1, 2, 32])),
@@ -212,7 +215,10 @@ def check_equal(hot: Twin, cold: Twin) -> None:
         twin.rig.clock.advance(0.01)
     assert hot.peer.answers() == cold.peer.answers()
     assert hot.files() == cold.files()
-    for topic, group in (("T", "members"), ("T", "readers"), ("Other", "readers")):
+    for topic, group in (
+        *(("T", "members"), ("T", "picky")),
+        *(("T", "readers"), ("Other", "readers")),
+    ):
         for table in ("offsets_of", "pulled_of"):
             hot_offsets = getattr(hot.rig.state.offsets, table)(topic, group)
             assert hot_offsets == getattr(cold.rig.state.offsets, table)(topic, group)
@@ -312,3 +318,33 @@ def test_a_flipped_bit_makes_no_difference_between_them(
             refused.append("cold")
         assert refused in ([], ["hot", "cold"])
     check_equal(hot, cold)
+
+
+def test_pulls_by_expression_do_not_take_the_lane() -> None:
+    sends = [
+        Command(
+            RequestCode.SEND_MESSAGE_V2,
+            opaque=number,
+            ext={name: str(value) for name, value in send_fields(properties=text).items()},
+            body=b"x",
+        )
+        for number, text in enumerate(
+            f"UNIQ_KEY\x01K\x02TAGS\x01{tag}\x02{extra}"
+            for tag in ("TagA", "TagB")
+            for extra in ("", "color\x01red\x02")
+        )
+    ]
+    for group, flags, kind in (("picky", 0, "SQL92"), ("picky", 0, ""), ("readers", 4, "SQL92")):
+        hot, cold = Twin(SMALL), Twin(SMALL)
+        fields = pull_fields(
+            "T", 0, 0, consumerGroup=group, sysFlag=flags, expressionType=kind,
+            subscription="color IS NULL AND TAGS = 'TagA'",
+        )  # fmt: skip
+        pull = Command(
+            RequestCode.PULL_MESSAGE, ext={name: str(value) for name, value in fields.items()}
+        )
+        commands = [*sends, pull, pull, pull]
+        hot.by_lane(b"".join(command.encode() for command in commands), 4096)
+        cold.by_handlers([read_back(command) for command in commands])
+        check_equal(hot, cold)
+        assert hot.rig.state.stats.got["T@" + group].messages == 3
