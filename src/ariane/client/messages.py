@@ -129,7 +129,7 @@ def message_of(target: str | Message, body: Body | None, fields: MessageFields) 
             raise InvalidMessage("give a Message, or a topic and a body; not a Message and a body")
         return replace(target, **fields) if fields else target
     if body is None:
-        raise InvalidMessage(f"a message to {target!r} needs a body; it may be empty, as in b''")
+        raise InvalidMessage(f"a message to {target!r} needs a body")
     return Message(target, body, **fields)
 
 
@@ -137,7 +137,7 @@ def check(message: Message) -> None:
     """Raise InvalidMessage if no broker should be bothered with it."""
     if fault := _topic_fault(message.topic):
         raise InvalidMessage(fault)
-    if type(message.body) is not bytes or len(message.body) > BODY_BYTES_MAX:
+    if type(message.body) is not bytes or not 0 < len(message.body) <= BODY_BYTES_MAX:
         _check_body(message.body)
     if message.keys:
         _check_keys(keys_of(message))
@@ -201,6 +201,8 @@ def _check_keys(keys: Sequence[str]) -> None:
 def _check_body(body: object) -> None:
     if not isinstance(body, bytes | bytearray | memoryview | str):
         raise InvalidMessage(f"a body is bytes or text, not {type(body).__name__}; encode it first")
+    if not len(body):
+        raise InvalidMessage("the body is empty; brokers take no message without one")
     # A character takes at most four bytes, so a short text need not be encoded to be measured.
     is_text = isinstance(body, str)
     if len(body) * (4 if is_text else 1) <= BODY_BYTES_MAX:

@@ -212,3 +212,12 @@ def record(
     )
     middle = host + struct.pack(">q", 1_700_000_000_001) + host + struct.pack(">iq", 0, 0)
     return struct.pack(">i", 4 + len(head + middle + tail)) + head + middle + tail
+
+
+async def settled(client: Client) -> None:
+    """Let sends be answered and tasks go on until everything waits for the clock."""
+    calm = 0
+    while calm < 20:
+        await asyncio.sleep(0)
+        waiting = sum(lane.pending_count for lane in client.session.lanes.values())
+        calm = 0 if waiting else calm + 1

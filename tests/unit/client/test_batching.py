@@ -53,7 +53,7 @@ async def test_a_batch_waits_as_long_as_it_was_told() -> None:
         running("a", orders=1) as cluster,
         lingering(cluster, clock, linger_ms=20) as client,
     ):
-        await client.producer(linger_ms=None).send("orders", b"")  # routes are known from here on
+        await client.producer(linger_ms=None).send("orders", b"x")  # routes are known from here on
         first = await client.submit("orders", b"1")
         clock.advance(0.019)
         second = await client.submit("orders", b"2")
@@ -107,10 +107,10 @@ async def test_what_a_batch_cannot_hold_travels_alone() -> None:
         running("a", orders=1, **{"%RETRY%g": 1}) as cluster,
         lingering(cluster, compress_from_bytes=100) as client,
     ):
-        await client.send("orders", b"", delay_level=3)
+        await client.send("orders", b"x", delay_level=3)
         await client.send("orders", b"x" * 100)
-        await client.send("%RETRY%g", b"")
-        await client.send("orders", b"", timeout=1)  # a time of its own
+        await client.send("%RETRY%g", b"x")
+        await client.send("orders", b"x", timeout=1)  # a time of its own
         assert not cluster.brokers["a"].of(BATCH)
         flags = [decode_header(SendHeaderV2, one.ext) for one in cluster.brokers["a"].of(SEND)]
         assert [header.system_flag for header in flags] == [0, 0x301, 0, 0]
@@ -120,19 +120,19 @@ async def test_when_a_batch_fails_everybody_hears_of_it() -> None:
     async with running("a", orders=1) as cluster, lingering(cluster) as client:
         cluster.brokers["a"].answers[BATCH] = refusing(ResponseCode.MESSAGE_ILLEGAL)
         outcomes = await asyncio.gather(
-            *(client.send("orders", b"") for _ in range(3)), return_exceptions=True
+            *(client.send("orders", b"x") for _ in range(3)), return_exceptions=True
         )
         assert all(isinstance(outcome, RequestFailed) for outcome in outcomes)
         assert len(set(map(id, outcomes))) == 3  # each has a traceback of its own
         with pytest.raises(RequestFailed, match="not now"):
-            await client.send("orders", b"")
+            await client.send("orders", b"x")
 
 
 async def test_a_bad_message_spoils_no_batch() -> None:
     async with running("a", orders=1) as cluster, lingering(cluster) as client:
         good, bad = await asyncio.gather(
-            client.send("orders", b""),
-            client.send("orders", b"", tags="\x01"),
+            client.send("orders", b"x"),
+            client.send("orders", b"x", tags="\x01"),
             return_exceptions=True,
         )
         assert not isinstance(good, BaseException)
@@ -141,7 +141,7 @@ async def test_a_bad_message_spoils_no_batch() -> None:
 
 async def test_who_gives_up_does_not_stop_the_others() -> None:
     async with running("a", orders=1) as cluster, lingering(cluster) as client:
-        given_up, kept = (asyncio.create_task(client.send("orders", b"")) for _ in range(2))
+        given_up, kept = (asyncio.create_task(client.send("orders", b"x")) for _ in range(2))
         await asyncio.sleep(0)
         given_up.cancel()
         assert (await kept).queue_offset in (7, 8)
@@ -161,17 +161,17 @@ async def test_flush_waits_for_everything_submitted() -> None:
         await producer.flush()
         assert all(future.done() for future in futures)
         alone = client.producer(linger_ms=None)
-        futures = [await alone.submit("orders", b"") for _ in range(10)]
+        futures = [await alone.submit("orders", b"x") for _ in range(10)]
         await alone.flush()
         assert all(future.done() for future in futures)
 
 
 async def test_a_lost_broker_is_a_failure_for_all() -> None:
     async with running("a", orders=1) as cluster, lingering(cluster) as client:
-        await client.send("orders", b"")
+        await client.send("orders", b"x")
         await cluster.brokers["a"].stop()
         outcomes = await asyncio.gather(
-            *(client.send("orders", b"") for _ in range(3)), return_exceptions=True
+            *(client.send("orders", b"x") for _ in range(3)), return_exceptions=True
         )
         assert all(isinstance(outcome, ConnectionLost) for outcome in outcomes)
 
@@ -180,7 +180,7 @@ async def test_a_silent_broker_times_everybody_out() -> None:
     clock = ManualClock()
     async with running("a", orders=1) as cluster, lingering(cluster, clock) as client:
         cluster.brokers["a"].answers[BATCH] = silent
-        futures = [await client.submit("orders", b"") for _ in range(2)]
+        futures = [await client.submit("orders", b"x") for _ in range(2)]
         clock.advance(0)
         await cluster.brokers["a"].received(BATCH)
         clock.advance(3)

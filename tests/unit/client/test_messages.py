@@ -11,26 +11,28 @@ from ariane.errors import InvalidMessage
 SOON = datetime(2030, 1, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 
 REFUSED = {
-    "no topic": (Message("", b""), "empty"),
-    "a topic that is a path": (Message("../etc", b""), "may only hold"),
+    "no topic": (Message("", b"x"), "topic name is empty"),
+    "a topic that is a path": (Message("../etc", b"x"), "may only hold"),
+    "no body": (Message("t", b""), "empty"),
+    "no text": (Message("t", ""), "empty"),
     "a body too long": (Message("t", bytes(BODY_BYTES_MAX + 1)), "split it"),
     "a text too long": (Message("t", "ä" * (BODY_BYTES_MAX // 2 + 1)), "split it"),
     "a body that is a number": (Message("t", 7), "bytes or text, not int"),  # type: ignore[arg-type]
-    "a key with a blank": (Message("t", b"", keys=["a b"]), "blank"),
-    "an empty key": (Message("t", b"", keys=[""]), "empty"),
-    "tags as a property": (Message("t", b"", properties={"TAGS": "x"}), "tags="),
-    "a delay as a property": (Message("t", b"", properties={"DELAY": "3"}), "delay_level="),
-    "a name of RocketMQ's": (Message("t", b"", properties={"UNIQ_KEY": "x"}), "belongs to"),
-    "a separator in a value": (Message("t", b"", properties={"a": "x\x02y"}), "separator"),
-    "a separator in the tags": (Message("t", b"", tags="x\x01"), "separator"),
-    "a separator in the sharding key": (Message("t", b"", sharding_key="x\x01"), "separator"),
-    "an empty value": (Message("t", b"", properties={"a": ""}), "a name and a value"),
-    "a number as a value": (Message("t", b"", properties={"a": 1}), "not text"),  # type: ignore[dict-item]
-    "two delays": (Message("t", b"", delay=1, delay_level=3), "one of"),
-    "a delay and a time": (Message("t", b"", delay=1, deliver_at=SOON), "one of"),
-    "a delay into the past": (Message("t", b"", delay=-1), "0 or more"),
-    "no delay at all": (Message("t", b"", delay=float("nan")), "0 or more"),
-    "a level below the first": (Message("t", b"", delay_level=-1), "begin at 1"),
+    "a key with a blank": (Message("t", b"x", keys=["a b"]), "blank"),
+    "an empty key": (Message("t", b"x", keys=[""]), "empty"),
+    "tags as a property": (Message("t", b"x", properties={"TAGS": "x"}), "tags="),
+    "a delay as a property": (Message("t", b"x", properties={"DELAY": "3"}), "delay_level="),
+    "a name of RocketMQ's": (Message("t", b"x", properties={"UNIQ_KEY": "x"}), "belongs to"),
+    "a separator in a value": (Message("t", b"x", properties={"a": "x\x02y"}), "separator"),
+    "a separator in the tags": (Message("t", b"x", tags="x\x01"), "separator"),
+    "a separator in the sharding key": (Message("t", b"x", sharding_key="x\x01"), "separator"),
+    "an empty value": (Message("t", b"x", properties={"a": ""}), "a name and a value"),
+    "a number as a value": (Message("t", b"x", properties={"a": 1}), "not text"),  # type: ignore[dict-item]
+    "two delays": (Message("t", b"x", delay=1, delay_level=3), "one of"),
+    "a delay and a time": (Message("t", b"x", delay=1, deliver_at=SOON), "one of"),
+    "a delay into the past": (Message("t", b"x", delay=-1), "0 or more"),
+    "no delay at all": (Message("t", b"x", delay=float("nan")), "0 or more"),
+    "a level below the first": (Message("t", b"x", delay_level=-1), "begin at 1"),
 }
 
 

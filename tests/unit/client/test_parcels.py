@@ -62,12 +62,12 @@ def test_compression_can_be_turned_off() -> None:
 @pytest.mark.parametrize("value", ["ä" * 20_000, "x" * 40_000])
 def test_properties_beyond_what_a_record_holds_are_refused(value: str) -> None:
     with pytest.raises(InvalidMessage, match="32,767"):
-        properties_text(Message("t", b"", properties={"a": value}), "ID")
+        properties_text(Message("t", b"x", properties={"a": value}), "ID")
 
 
 def test_text_that_is_not_unicode_is_refused() -> None:
     with pytest.raises(InvalidMessage, match="Unicode"):
-        properties_text(Message("t", b"", properties={"a": "\ud800"}), "ID")
+        properties_text(Message("t", b"x", properties={"a": "\ud800"}), "ID")
 
 
 def test_a_batch_holds_every_message_with_its_own_id() -> None:
@@ -86,11 +86,11 @@ def test_a_batch_holds_every_message_with_its_own_id() -> None:
 
 BATCHES: dict[str, tuple[list[Message], str]] = {
     "nothing": ([], "names none"),
-    "two topics": ([Message("a", b""), Message("b", b"")], "one batch for each"),
+    "two topics": ([Message("a", b"x"), Message("b", b"x")], "one batch for each"),
     "too much": ([Message("t", bytes(1 << 20))] * 5, "smaller batches"),
-    "a delay": ([Message("t", b"", delay_level=1)], "one by one"),
-    "a retry topic": ([Message("%RETRY%g", b"")], "one by one"),
-    "a bad message": ([Message("t", b"", keys=[""])], "key"),
+    "a delay": ([Message("t", b"x", delay_level=1)], "one by one"),
+    "a retry topic": ([Message("%RETRY%g", b"x")], "one by one"),
+    "a bad message": ([Message("t", b"x", keys=[""])], "key"),
 }
 
 

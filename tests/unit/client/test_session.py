@@ -19,7 +19,7 @@ BEAT = RequestCode.HEART_BEAT
 async def test_brokers_hear_of_a_producer_at_once_and_every_thirty_seconds() -> None:
     clock = ManualClock()
     async with running("a", orders=1) as cluster, client_of(cluster, clock) as client:
-        await client.send("orders", b"")
+        await client.send("orders", b"x")
         (first,) = await cluster.brokers["a"].received(BEAT)
         heartbeat = fastjson.decode(first.body, HeartbeatData)
         assert heartbeat.client_id == client.session.client_id
@@ -43,7 +43,7 @@ async def test_a_client_takes_its_leave() -> None:
         async with client_of(cluster) as client:
             client.producer("p")
             client.pull_consumer("g")
-            await client.send("orders", b"")
+            await client.send("orders", b"x")
             await cluster.brokers["a"].received(BEAT)
         goodbyes = cluster.brokers["a"].of(RequestCode.UNREGISTER_CLIENT)
         groups = {
@@ -74,7 +74,7 @@ async def test_another_name_server_is_asked_when_one_is_gone() -> None:
         await gone.stop()
         for _ in range(4):  # whichever comes first
             async with Client(addresses) as client:
-                await client.send("orders", b"")
+                await client.send("orders", b"x")
         assert cluster.name_server.of(ROUTE)
 
 
@@ -83,14 +83,14 @@ async def test_when_no_name_server_answers_the_error_names_them() -> None:
         address = cluster.name_server.address
     async with Client(address) as client:
         with pytest.raises(ConnectionLost, match=f"no name server answers.*{address}.*ariane up"):
-            await client.send("orders", b"")
+            await client.send("orders", b"x")
 
 
 async def test_a_silent_name_server_is_given_up_after_three_seconds() -> None:
     clock = ManualClock()
     async with running("a") as cluster, client_of(cluster, clock) as client:
         cluster.name_server.answers[ROUTE] = silent
-        send = asyncio.create_task(client.send("orders", b""))
+        send = asyncio.create_task(client.send("orders", b"x"))
         await cluster.name_server.received(ROUTE)
         clock.advance(3.1)
         with pytest.raises(ConnectionLost, match="no answer"):
@@ -102,7 +102,7 @@ async def test_nothing_runs_after_close() -> None:
     async with running("a", orders=1) as cluster:
         cluster.brokers["a"].answers[BEAT] = silent
         async with client_of(cluster) as client:
-            await client.send("orders", b"")
+            await client.send("orders", b"x")
             await cluster.brokers["a"].received(BEAT)
     assert asyncio.all_tasks() == before
 
@@ -110,7 +110,7 @@ async def test_nothing_runs_after_close() -> None:
 async def test_a_client_that_is_not_open_says_so() -> None:
     client = Client("127.0.0.1:9876")
     with pytest.raises(ClientError, match="not open"):
-        await client.send("orders", b"")
+        await client.send("orders", b"x")
     await client.close()
 
 

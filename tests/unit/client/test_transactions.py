@@ -139,8 +139,8 @@ async def test_what_a_transaction_cannot_be() -> None:
     async with running("a", orders=4) as cluster, client_of(cluster) as client:
         await broker_of(cluster)
         with pytest.raises(InvalidMessage, match="delayed"):
-            client.transaction("orders", b"", delay=1)
-        transaction = client.transaction("orders", b"")
+            client.transaction("orders", b"x", delay=1)
+        transaction = client.transaction("orders", b"x")
         with pytest.raises(ClientError, match="not begun"):
             _ = transaction.receipt
         async with transaction:
@@ -153,7 +153,7 @@ async def test_what_a_transaction_cannot_be() -> None:
 async def test_how_long_the_broker_waits_can_be_said() -> None:
     async with running("a", orders=4) as cluster, client_of(cluster) as client:
         broker = await broker_of(cluster)
-        async with client.transaction("orders", b"", check_after=89.5):
+        async with client.transaction("orders", b"x", check_after=89.5):
             pass
         properties = decode_properties(broker.of(SEND)[0].ext["i"])
         assert properties["CHECK_IMMUNITY_TIME_IN_SECONDS"] == "90"
