@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.harness.processes import ARIANE, Ariane, Server, free_port, wait_until
+from tests.harness.wire import Wire
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +94,20 @@ def test_a_message_there_and_back(server: Ariane) -> None:
     assert read_json("message", "find", "t2", "k1", namesrv=at) == [message]
     assert "grüße" in ariane("message", "find", "t2", "k1", namesrv=at)
     assert read_json("message", "find", "t2", "none", namesrv=at) == []
+
+
+def test_what_became_of_a_message(server: Ariane) -> None:
+    at = server.namesrv_address
+    ariane("topic", "create", "t_track", "--queues", 1, namesrv=at)
+    sent = read_json("send", "t_track", "hello", namesrv=at)
+    assert read_json("message", "track", sent["offset_message_id"], namesrv=at) == []
+    with Wire(server.broker) as wire:
+        wire.create_group("was_here")
+        wire.commit("was_here", "t_track", 0, 1)
+    expected = {"group": "was_here", "status": "NOT_ONLINE", "is_passed": True, "detail": ""}
+    topic = ["--topic", "t_track"]
+    assert read_json("message", "track", sent["message_id"], *topic, namesrv=at) == [expected]
+    assert "NOT_ONLINE" in ariane("message", "track", sent["message_id"], *topic, namesrv=at)
 
 
 def test_a_body_from_standard_input_is_sent_as_it_is(server: Ariane) -> None:

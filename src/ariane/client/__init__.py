@@ -14,6 +14,7 @@ from ariane.client.received import ReceivedMessage
 from ariane.client.retrying import Retry, RetryLater
 from ariane.client.routes import TopicRoute
 from ariane.client.starting import Start
+from ariane.client.tracking import Track, TrackType
 from ariane.client.transactions import Transaction, TransactionState
 from ariane.protocol.bodies import MessageQueue
 from ariane.protocol.message import StoredMessage
@@ -38,6 +39,8 @@ __all__ = [
     "Start",
     "StoredMessage",
     "TopicRoute",
+    "Track",
+    "TrackType",
     "Transaction",
     "TransactionState",
     "by_hash",
