@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+import msgspec
+
 from ariane.broker.clients import Client
 from ariane.clock import ManualClock
 from ariane.codes import RequestCode, ResponseCode
@@ -40,6 +42,7 @@ class Bank(Rig):
         disk: SimulatedDisk | None = None,
         clock: ManualClock | None = None,
     ) -> None:
+        config = msgspec.structs.replace(config or BrokerConfig(), fast_failure=False)
         super().__init__(config, store_config, disk, clock)
         self.state.topics.load(self.disk)
         self.state.offsets.load(self.disk)
@@ -47,7 +50,8 @@ class Bank(Rig):
             self.topic("T")
         self.state.transactions.load()
         self.state.transactions.start()
-        self.timers.every(0.1, self.state.store.tick)
+        self.state.flow.stop()  # its beats would take most of a long wait
+        self.timers.every(1.0, self.state.store.tick)
         self.timers.every(5.0, self.state.offsets.save)
 
     def stop(self) -> None:
@@ -93,6 +97,13 @@ class Bank(Rig):
         answer = self.call(RequestCode.END_TRANSACTION, end_fields(half, decision, **fields))
         assert answer is not None
         return answer
+
+    def stored(self, topic: str = "T", queue_id: int = 0) -> list[StoredMessage]:
+        """Everything in a queue, however many reads that takes."""
+        store, found = self.state.store, []
+        while (at := len(found)) < store.max_offset(topic, queue_id):
+            found += decode_records(store.read(topic, queue_id, at, count_max=1000).body)
+        return found
 
     def delivered(self, queue_id: int = 1) -> list[str]:
         """The unique keys of what consumers of T can read."""
