@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -17,6 +16,7 @@ from ariane.topics import SCHEDULE_TOPIC
 DELAY_KEY: Final = "DELAY"
 REAL_TOPIC_KEY: Final = "REAL_TOPIC"
 REAL_QUEUE_KEY: Final = "REAL_QID"
+REPLACED_KEYS: Final = (*TIMER_KEYS, REAL_TOPIC_KEY, REAL_QUEUE_KEY)  # a level wins over a time
 
 
 def level_of(properties: Mapping[str, str]) -> int:
@@ -36,15 +36,22 @@ def set_aside(
     Levels above the highest count as the highest.
     """
     level = min(level_of(properties), _level_count(config.delay_levels))
-    changes: dict[str, str | None] = dict.fromkeys(TIMER_KEYS)  # a level wins over a time
-    if properties[DELAY_KEY] != str(level):
-        changes[DELAY_KEY] = str(level)
-    changes |= {REAL_TOPIC_KEY: message.topic, REAL_QUEUE_KEY: str(message.queue_id)}
-    return replace(
-        message,
+    text = message.properties
+    if properties[DELAY_KEY] != str(level) or any(key in properties for key in REPLACED_KEYS):
+        changes: dict[str, str | None] = dict.fromkeys(REPLACED_KEYS)
+        text = amended_properties(text, changes | {DELAY_KEY: str(level)})
+    real = f"{REAL_TOPIC_KEY}\x01{message.topic}\x02{REAL_QUEUE_KEY}\x01{message.queue_id}\x02"
+    separator = b"" if text.endswith(b"\x02") else b"\x02"
+    return NewMessage(
         topic=SCHEDULE_TOPIC,
         queue_id=level - 1,
-        properties=amended_properties(message.properties, changes),
+        body=message.body,
+        properties=text + separator + real.encode(),
+        born_host=message.born_host,
+        born_at_ms=message.born_at_ms,
+        flag=message.flag,
+        system_flag=message.system_flag,
+        reconsume_times=message.reconsume_times,
     )
 
 

@@ -7,6 +7,8 @@ that still carries its old wishes in its properties is not delayed a second time
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ariane.broker import timed
 from ariane.broker.delay_levels import level_of, set_aside
 from ariane.broker.state import BrokerState
@@ -29,11 +31,17 @@ def place(state: BrokerState, message: NewMessage) -> Placed:
     return placed
 
 
-def route(state: BrokerState, message: NewMessage) -> NewMessage:
-    """The message as it is stored first; raises RequestRejected for a wish that cannot be met."""
+def route(
+    state: BrokerState, message: NewMessage, properties: Mapping[str, str] | None = None
+) -> NewMessage:
+    """The message as it is stored first; raises RequestRejected for a wish that cannot be met.
+
+    `properties` are the message's, for whoever has read them already.
+    """
     if b"DELAY" not in message.properties and b"TIMER_" not in message.properties:
         return message  # nearly all of them
-    properties = decode_properties(message.properties.decode())
+    if properties is None:
+        properties = decode_properties(message.properties.decode())
     if level_of(properties) > 0:
         return set_aside(message, properties, state.store_config)
     return timed.route(state, message, properties)

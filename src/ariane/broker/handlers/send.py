@@ -72,7 +72,7 @@ def send_one(
     elif is_half(properties, message.reconsume_times):
         message = as_half(state, message, properties, request.header.group)
     else:
-        message = route(state, as_plain(message, properties))
+        message = route(state, as_plain(message, properties), properties)
     placed = place(state, message)
     return Reply.of(
         reply_header(
