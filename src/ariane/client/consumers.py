@@ -145,13 +145,13 @@ class Registry:
         holder = DirectHolder(header.broker_name or "")
         remark = None
         try:
-            (holder.message,) = decode(command.body, ReceivedMessage, holder)
+            (message,) = decode(command.body, ReceivedMessage, holder)
         except (ProtocolError, ValueError) as error:
             remark = f"the request does not hold one message: {error}"
             connection.send(reply(command, ResponseCode.SYSTEM_ERROR, remark=remark))
             return
         try:
-            await member.consume_directly(holder.message)
+            await member.consume_directly(message)
             result = "CR_LATER" if holder.was_refused else "CR_SUCCESS"
         except Exception as error:  # what the handler raised is the answer
             result, remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"
@@ -169,17 +169,14 @@ class DirectHolder:
 
     def __init__(self, broker_name: str) -> None:
         self.was_refused = False
-        self.message: ReceivedMessage | None = None
         self._broker_name = broker_name
 
-    @property
-    def queue(self) -> MessageQueue:
+    def queue_of(self, message: ReceivedMessage) -> MessageQueue:
         """The queue it came from."""
-        assert self.message is not None
         return MessageQueue(
-            topic=self.message.stored_topic,
+            topic=message.stored_topic,
             broker_name=self._broker_name,
-            queue_id=self.message.queue_id,
+            queue_id=message.queue_id,
         )
 
     async def ack(self, message: ReceivedMessage) -> None:

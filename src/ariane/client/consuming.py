@@ -23,6 +23,7 @@ from ariane.client.rebalance import Strategy
 from ariane.client.received import ReceivedMessage
 from ariane.client.retrying import Retry
 from ariane.client.session import Session
+from ariane.client.simple_consumer import SimpleConsumer
 from ariane.client.starting import Start
 from ariane.client.subscription import EVERYTHING, topics_of
 from ariane.errors import ClientError
@@ -189,6 +190,17 @@ class Consuming:
             strategy=strategy,
             limits=limits,
         )
+
+    def simple_consumer(
+        self,
+        group: str,
+        *,
+        orderly: bool = False,
+        start: Start = Start.LAST,
+        retry: Retry | None = None,
+    ) -> SimpleConsumer:
+        """A member of the group that is lent messages; subscribe it, then `receive`."""
+        return SimpleConsumer(self.session, group, orderly=orderly, start=start, retry=retry)
 
     async def start_consumers(self) -> None:
         """Have the decorated handlers called from now on."""

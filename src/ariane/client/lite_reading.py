@@ -131,7 +131,11 @@ class LiteReader:
     async def meet_again(self, address: Address) -> None:
         """The broker hears of us by the next heartbeat; pulls bring their filter along."""
 
-    # What whoever has a message says.
+    # What whoever has a message asks and says.
+
+    def queue_of(self, message: ReceivedMessage) -> MessageQueue:
+        """The queue it came from."""
+        return self.queue
 
     async def ack(self, message: ReceivedMessage) -> None:
         """Polled is enough."""

@@ -152,7 +152,11 @@ class Reader:
             log.warning("handler failed group=%s %r", self._desk.group, message, exc_info=error)
         await self.nack(message, delay_s)
 
-    # What whoever has the message says.
+    # What whoever has the message asks and says.
+
+    def queue_of(self, message: ReceivedMessage) -> MessageQueue:
+        """The queue it came from."""
+        return self.queue
 
     async def ack(self, message: ReceivedMessage) -> None:
         """It has been consumed."""

@@ -21,8 +21,7 @@ from ariane.topics import RETRY_PREFIX
 class Holder(Protocol):
     """Whoever gave a message out and waits to hear what became of it."""
 
-    @property
-    def queue(self) -> MessageQueue:
+    def queue_of(self, message: ReceivedMessage) -> MessageQueue:
         """The queue it came from."""
         ...
 
@@ -42,9 +41,10 @@ class Holder(Protocol):
 class ReceivedMessage(Record):
     """One message to consume."""
 
-    __slots__ = ("inflated_body",)
+    __slots__ = ("handle", "inflated_body")
 
     holder: Holder
+    handle: str  # what a message that is only lent is known by; the others have none
 
     @property
     def topic(self) -> str:
@@ -57,7 +57,7 @@ class ReceivedMessage(Record):
     @property
     def queue(self) -> MessageQueue:
         """The queue it came from."""
-        return self.holder.queue
+        return self.holder.queue_of(self)
 
     @property
     def body(self) -> bytes:
