@@ -226,6 +226,14 @@ async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
         assert world.broker.state.offsets.get("kept", "readers", 0) == 7
 
 
+async def test_progress_beyond_what_a_crash_left_is_brought_back(tmp_path: Path) -> None:
+    async with running(tmp_path) as world:
+        await world.call(310, send_fields(topic="kept"), b"x")
+        await world.call(11, pull_fields("kept", 0, 0, sysFlag=5, commitOffset=7))
+    async with running(tmp_path) as world:
+        assert world.broker.state.offsets.get("kept", "readers", 0) == 1
+
+
 async def test_the_vip_port_is_served_two_below(tmp_path: Path) -> None:
     port = free_port(-2)
     async with running(tmp_path, port=port) as world:

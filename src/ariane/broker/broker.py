@@ -160,6 +160,7 @@ class Broker:
             for table in (state.topics, state.groups, state.offsets, state.schedule):
                 table.load(self._disk)
             state.filters.load(self._disk)
+            state.offsets.correct(store.max_offset)
             await asyncio.to_thread(state.pop.load, self._disk)
             await asyncio.to_thread(state.transactions.load)
         except BaseException:

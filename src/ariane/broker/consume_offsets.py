@@ -10,6 +10,7 @@ with "offset moved" once; until then commits are ignored, for they tell of the o
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -20,6 +21,9 @@ from ariane.clock import Clock
 from ariane.disk import Disk
 from ariane.protocol.bodies import ConsumerOffsets, DataVersion
 
+LOGGER: Final = logging.getLogger("ariane.broker")
+
+NAMED_MAX: Final = 10  # in one line of the log
 OFFSETS_PATH: Final = "config/consumerOffset.json"
 
 Offsets = dict[int, int]  # queue id -> consume offset
@@ -126,6 +130,25 @@ class OffsetTable:
         self._offsets = saved.offsets
         self.version = saved.data_version
         self._text = pretty.number_maps(self._offsets)
+
+    def correct(self, end_of: Callable[[str, int], int]) -> int:
+        """Bring back who stands behind the end of a queue, to be asked at a start; how many did.
+
+        A crash can take messages that a group has consumed already. Their numbers are given out
+        again, and a group that stayed where it was would pass over the messages that get them.
+        """
+        ahead = [
+            (key, queue_id, end)
+            for key, offsets in self._offsets.items()
+            for queue_id, consume_offset in offsets.items()
+            if consume_offset > (end := end_of(key.partition("@")[0], queue_id))
+        ]
+        for key, queue_id, end in ahead:
+            self._offsets[key][queue_id] = end
+        if ahead:
+            names = ",".join(sorted({key for key, _, _ in ahead})[:NAMED_MAX])
+            LOGGER.warning("offsets brought back to the ends of queues=%d of=%s", len(ahead), names)
+        return len(ahead)
 
     def save(self) -> None:
         """Write the table if anything moved since it was last written."""

@@ -136,3 +136,19 @@ def test_looking_leaves_no_trace(world: World) -> None:
     assert world.offsets.groups_of("T") == []
     world.offsets.save()
     assert world.writes == 0
+
+
+def test_who_stands_behind_the_end_of_a_queue_is_brought_back(world: World) -> None:
+    for topic, group, queue_id, consume_offset in (
+        ("T", "g", 0, 5), ("T", "g", 1, 6), ("T", "h", 0, 4), ("gone", "g", 0, 3),
+    ):  # fmt: skip
+        world.offsets.commit(topic, group, queue_id, consume_offset)
+    world.offsets.save_now()
+    again = world.again()
+    ends = {("T", 0): 4, ("T", 1): 6}
+    assert again.correct(lambda topic, queue_id: ends.get((topic, queue_id), 0)) == 2
+    assert again.progress("T", "g") == {0: 4, 1: 6}
+    assert again.progress("T", "h") == {0: 4}
+    assert again.progress("gone", "g") == {0: 0}
+    again.save()
+    assert world.again().progress("T", "g") == {0: 4, 1: 6}
