@@ -26,7 +26,7 @@ from ariane.kernel.pop cimport PopLane
 from ariane.kernel.log cimport (
     BLANK_BYTES, MESSAGES_PER_READ_MAX, NEEDS_QUEUE_ROOM, Draft, Index, Log, Properties, Queue, ReadLimits, ReadResult, Tags, Text,
     find_properties, key_count, load16, load32, next_store_ms, place, read_entries, record_size, save32, save64,
-    tags_code_of, visible_end, end_entry_of, expect_write,
+    tags_code_of, visible_end, end_entry_of, expect_queue, expect_read, expect_write,
 )
 
 cdef enum:
@@ -75,11 +75,12 @@ cdef struct Place:
 cdef class TopicSlot:
     """A topic that plain sends may go to, with its queues by id (None where none exists yet)."""
 
-    cdef Py_ssize_t text_size
-    cdef uint8_t[TOPIC_BYTES_MAX] text
-    cdef PyObject* near[NEAR_QUEUES]    # the first queues again, without the detours of a list
+    # What every send touches lies together: with a thousand topics each line is a walk to memory.
     cdef readonly int64_t message_count
     cdef readonly int64_t byte_count
+    cdef PyObject* near[NEAR_QUEUES]    # the first queues again, without the detours of a list
+    cdef Py_ssize_t text_size
+    cdef uint8_t[TOPIC_BYTES_MAX] text
     cdef readonly bytes name
     cdef readonly list queues
 
@@ -242,6 +243,20 @@ cdef class Lane:
         if not 0 <= queue_id < PyList_GET_SIZE(slot.queues):
             return None
         return <Queue> slot.queues[queue_id]
+
+    cdef void expect_topic(self, Text topic, int64_t queue_id) noexcept:
+        """Have the topic's lines on their way from memory while the rest of the frame is read."""
+        cdef TopicSlot slot = self.last_topic
+        cdef uint32_t hash
+        cdef Place* place
+        if self.place_count == 0 or (slot is not None and is_named(slot, topic)):
+            return
+        hash = text_hash(topic.at, topic.size)
+        place = &self.places[hash & (self.place_count - 1)]
+        if place.hash == hash and place.slot != NULL:
+            expect_write(<const void*> place.slot)
+            expect_read(<const void*> (<TopicSlot> place.slot).text)
+            expect_read(<const void*> &(<TopicSlot> place.slot).near[queue_id & (NEAR_QUEUES - 1)])
 
     cdef TopicSlot find_topic(self, Text topic):
         cdef uint32_t hash = text_hash(topic.at, topic.size)
@@ -482,13 +497,10 @@ cdef class LaneReader:
         cdef bint is_batch = head.code == SEND_BATCH
         if not find_letters(head, by_letter):
             return False
-        # The queue first: its lines are on their way from memory while the rest is read.
+        # The topic first, then its queue, then the entry: each is on its way while something else is read.
         if by_letter[1] == NULL or by_letter[1].is_escaped or not number(by_letter[4], &queue_id):
             return False
-        queue = lane.send_queue(by_letter[1].value, queue_id)
-        if queue is None:
-            return False
-        expect_write(end_entry_of(queue))
+        lane.expect_topic(by_letter[1].value, queue_id)
         if (by_letter[0] == NULL or by_letter[2] == NULL or by_letter[6] == NULL
                 or not number(by_letter[3], &ignored) or not number(by_letter[5], &system_flag)
                 or not wide_number(by_letter[6], &born_ms) or not number(by_letter[7], &flag)):
@@ -503,6 +515,10 @@ cdef class LaneReader:
             return False
         if body.size == 0 or body.size > lane.message_bytes_max:
             return False
+        queue = lane.send_queue(by_letter[1].value, queue_id)
+        if queue is None:
+            return False
+        expect_queue(queue)
         properties = NO_TEXT
         if by_letter[8] != NULL:
             properties = by_letter[8].value
@@ -514,6 +530,7 @@ cdef class LaneReader:
         find_properties(properties, &found)
         if found.is_special or needs_escape(found.unique_key):
             return False
+        expect_write(end_entry_of(queue))
         draft.topic = by_letter[1].value
         draft.born_host.at = <const uint8_t*> PyBytes_AS_STRING(self.born_host)
         draft.born_host.size = len(self.born_host)

@@ -139,6 +139,7 @@ cdef int64_t tags_code_of(Log log, Queue queue, Properties* found, int64_t store
 cdef int64_t record_size(Log log, Draft* draft) noexcept nogil
 cdef int key_count(Draft* draft) noexcept nogil
 cdef uint8_t* end_entry_of(Queue queue) noexcept nogil
+cdef void expect_queue(Queue queue) noexcept nogil
 cdef int64_t next_store_ms(Log log, int64_t now_ms) noexcept nogil
 cdef int64_t place(Log log, Queue queue, Index index, Draft* draft, int64_t store_ms) noexcept nogil
 cdef void read_entries(Log log, Queue queue, int64_t first, Tags tags, const ReadLimits* limits,

@@ -656,6 +656,13 @@ cdef inline int64_t record_size(Log log, Draft* draft) noexcept nogil:
             + draft.properties.size + draft.suffix.size + (1 if draft.topic.size > TOPIC_BYTES_V1_MAX else 0))
 
 
+cdef void expect_queue(Queue queue) noexcept nogil:
+    """Have what an append touches of the queue on its way from memory."""
+    expect_write(<const void*> queue)
+    expect_write(<const void*> &queue.tail)
+    expect_write(<const void*> &queue.min_offset)
+
+
 cdef uint8_t* end_entry_of(Queue queue) noexcept nogil:
     """Where the next entry of a queue goes, or NULL when no mapped file has room for it."""
     if queue.tail_first <= queue.end < queue.tail_end:
