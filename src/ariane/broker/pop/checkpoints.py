@@ -63,7 +63,7 @@ class Checkpoints:
 
     def __init__(self) -> None:
         self.by_key: dict[tuple[str, str, int, int, int], Checkpoint] = {}  # the lane settles too
-        self._early: dict[Key, EarlyAcks] = {}
+        self._early: dict[tuple[str, str, int, int, int], EarlyAcks] = {}
         self._notes: dict[int, deque[tuple[int, Noted]]] = {}  # revive queue -> (where, for what)
 
     def __len__(self) -> int:

@@ -150,18 +150,27 @@ class Orders:
         popped_ms: int,
         invisible_ms: int,
     ) -> OrderInfo:
-        """Messages are given out; those acknowledged from the first of them on stay listed."""
+        """Messages are given out, from the first one not acknowledged on.
+
+        What is acknowledged behind it stays listed, and so does what lies before that and is not
+        lent this time: it is visible to the next pop, and nothing may go past it.
+        """
         before = self._infos.get(place) or OrderInfo()
         settled = set(before.settled_from(lent[0]))
-        offsets = sorted({*lent, *settled})
+        last = max(settled, default=-1)
+        waiting = {offset for offset in before.offsets() if lent[-1] < offset < last} - settled
+        offsets = sorted({*lent, *settled, *waiting})
         bits = sum(1 << index for index, offset in enumerate(offsets) if offset in settled)
+        counts = _counts_after(before, lent, is_repeated=_is_same(before.attempt_id, attempt_id))
+        kept = {offset: before.counts[offset] for offset in waiting & before.counts.keys()}
         info = OrderInfo(
             attempt_id=attempt_id,
             settled=bits,
             invisible_ms=invisible_ms,
             lent_ms=popped_ms,
             places=[offsets[0], *(offset - offsets[0] for offset in offsets[1:])],
-            counts=_counts_after(before, lent, is_repeated=_is_same(before.attempt_id, attempt_id)),
+            counts=counts | kept,
+            visible_ms=dict.fromkeys(sorted(waiting), 0),
             popped_ms=popped_ms,
         )
         self._infos[place] = info

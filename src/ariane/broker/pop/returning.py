@@ -56,15 +56,16 @@ class Returning:
             self._give_back(checkpoint, now_ms)
         return len(due) == CHECKPOINTS_AT_ONCE
 
-    def find_given_back(self, checkpoints: list[Checkpoint], log_end: int) -> None:
+    def find_given_back(self, log_end: int) -> None:
         """Settle what was given back just before a kill, and not noted: its copy ends the log."""
-        for checkpoint in checkpoints:
-            copies = self._last_copies(self._retry_topic(checkpoint), log_end)
-            if not copies:
-                continue
-            for queue_offset in checkpoint.open_offsets():
+        last: dict[str, list[StoredMessage]] = {}
+        for checkpoint in self._checkpoints:
+            topic = self._retry_topic(checkpoint)
+            if topic not in last:
+                last[topic] = self._last_copies(topic, log_end)
+            for queue_offset in checkpoint.open_offsets() if last[topic] else ():
                 message = self._message(checkpoint, queue_offset)
-                if message and any(is_copy_of(copy, message[0]) for copy in copies):
+                if message and any(is_copy_of(copy, message[0]) for copy in last[topic]):
                     self._checkpoints.settle(checkpoint, checkpoint.bit_of(queue_offset))
 
     def drop(self, checkpoint: Checkpoint) -> None:

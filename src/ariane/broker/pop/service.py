@@ -109,9 +109,7 @@ class Pop:
             if self._state.topics.get(place.topic) is not None:
                 offsets_of = self._state.offsets.offsets_of(place.topic, place.group)
                 offsets_of[place.queue_id] = consume_offset
-        now_ms = self._state.clock.wall_ms()
-        due = [checkpoint for checkpoint in self.checkpoints if checkpoint.due_ms <= now_ms]
-        self._returning.find_given_back(due, self._state.store.written)
+        self._returning.find_given_back(self._state.store.written)
         if count:
             LOGGER.info("pops recovered notes=%d open=%d", count, len(self.checkpoints))
 

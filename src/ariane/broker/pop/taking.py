@@ -175,15 +175,15 @@ class Taking:
             room = min(room, self._state.pop.orders.room(place, first))
         if room <= 0 or end == first:
             self.rest_count += max(end - first, 0)
-            return
-        found, first = self._read(place, first, room)
-        self.rest_count += max(found.max_offset - found.next_offset, 0)
-        if not found.message_count:
-            self._pass_over(place, found)
         elif self._wanted.is_ordered:
-            self._lend_in_order(place, first, found)
+            self._take_in_order(place, first, room)
         else:
-            self._lend(place, first, found)
+            found, first = self._read(place, first, room)
+            self.rest_count += max(found.max_offset - found.next_offset, 0)
+            if found.message_count:
+                self._lend(place, first, found)
+            else:
+                self._pass_over(place, found)
 
     def _pass_over(self, place: Place, found: Found) -> None:
         """Nothing up to there is for this group."""
@@ -206,20 +206,28 @@ class Taking:
             body = self._as_asked_for(place, first, body)
         self._add(place, first, offsets, body)
 
-    def _lend_in_order(self, place: Place, first: int, found: Found) -> None:
-        pop = self._state.pop
-        offsets = _offsets_of(found, first)
-        body = found.body
-        kept_back = set(pop.orders.settled_from(place, first))
-        if not kept_back.isdisjoint(offsets):
-            records = zip(offsets, split_records(body), strict=True)
-            chosen = [(offset, record) for offset, record in records if offset not in kept_back]
-            if not chosen:
-                self._pass_over(place, found)
-                return
-            offsets = [offset for offset, _ in chosen]
-            body = b"".join(record for _, record in chosen)
-        info = pop.lend_in_order(
+    def _take_in_order(self, place: Place, first: int, room: int) -> None:
+        """Take messages, leaving out those that are acknowledged already."""
+        kept_back = set(self._state.pop.orders.settled_from(place, first))
+        found, first = self._read(place, first, room)
+        chosen: list[tuple[int, bytes]] = []
+        start = first
+        while found.message_count:
+            records = zip(_offsets_of(found, start), split_records(found.body), strict=True)
+            chosen += [(offset, record) for offset, record in records if offset not in kept_back]
+            start = found.next_offset
+            if len(chosen) >= room or start >= found.max_offset or not kept_back:
+                break
+            found, start = self._read(place, start, room - len(chosen))
+        self.rest_count += max(found.max_offset - found.next_offset, 0)
+        if chosen:
+            self._lend_in_order(place, first, chosen)
+        else:
+            self._pass_over(place, found)
+
+    def _lend_in_order(self, place: Place, first: int, chosen: list[tuple[int, bytes]]) -> None:
+        offsets = [offset for offset, _ in chosen]
+        info = self._state.pop.lend_in_order(
             place,
             offsets,
             attempt_id=self._wanted.attempt_id,
@@ -227,11 +235,11 @@ class Taking:
             invisible_ms=self._wanted.invisible_ms,
         )
         self._state.offsets.commit(*place, offsets[0])
-        counts = sorted(info.counts.items())
+        counts = [(offset, info.counts[offset]) for offset in offsets if offset in info.counts]
         least = min((count for _, count in counts), default=0)
         least = least if len(counts) == len(offsets) else 0
         self.counts.append(counts_text(mark_of(place.topic), place.queue_id, counts, least))
-        self._add(place, first, offsets, body)
+        self._add(place, first, offsets, b"".join(record for _, record in chosen))
 
     def _add(self, place: Place, first: int, offsets: Sequence[int], body: bytes) -> None:
         mark = mark_of(place.topic)
