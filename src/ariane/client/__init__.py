@@ -5,6 +5,7 @@
 
 from ariane.client.admin import Admin, QueueStats
 from ariane.client.client import Client
+from ariane.client.dedup import Dedup, MemoryStore, RedisStore, SqliteStore
 from ariane.client.messages import Message, SendReceipt, SendStatus
 from ariane.client.producer import Producer
 from ariane.client.pull_consumer import PullConsumer, Pulled, PullStatus
@@ -22,6 +23,8 @@ from ariane.protocol.message import StoredMessage
 __all__ = [
     "Admin",
     "Client",
+    "Dedup",
+    "MemoryStore",
     "Message",
     "MessageQueue",
     "Producer",
@@ -31,11 +34,13 @@ __all__ = [
     "PushConsumer",
     "QueueStats",
     "ReceivedMessage",
+    "RedisStore",
     "Retry",
     "RetryLater",
     "Selector",
     "SendReceipt",
     "SendStatus",
+    "SqliteStore",
     "Start",
     "StoredMessage",
     "TopicRoute",
