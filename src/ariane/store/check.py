@@ -23,6 +23,7 @@ from ariane.store.delays import delays_ms_of
 from ariane.store.queues import ENTRY_BYTES
 from ariane.topics import SCHEDULE_TOPIC
 
+Entry = tuple[int, int, int]  # log offset, record size, tags code or due time
 Progress = Callable[[int, int], None]  # told how many bytes of the log are walked, and of how many
 
 PROBLEMS_PER_KIND_MAX: Final = 10
@@ -78,7 +79,8 @@ class _Check:
         self._indexes: list[_ScratchIndex] = []
         self._segments: list[int] = []  # where each begins
         self._claim = CheckpointFile(disk).load().claim
-        self._log = Log(self._segment_bytes, bytes(8), delays_ms=delays_ms_of(config.delay_levels))
+        self._delays_ms = delays_ms_of(config.delay_levels)
+        self._log = Log(self._segment_bytes, bytes(8), delays_ms=self._delays_ms)
 
     def find_log(self) -> bool:
         """Look for the segments; False when there is nothing to walk."""
@@ -186,7 +188,10 @@ class _Check:
             if end >= first and not is_removed:
                 self._report.queue_entry_count += 1
                 should_be = None if expected is None else expected.queue.entry(end)
-                if entry != should_be and (wrong := wrong + 1) <= PROBLEMS_PER_KIND_MAX:
+                is_right = entry == should_be or self._is_due_by_other_levels(
+                    topic, queue_id, entry, should_be
+                )
+                if not is_right and (wrong := wrong + 1) <= PROBLEMS_PER_KIND_MAX:
                     self._report.problems.append(
                         f"{name}, entry {end}: is {entry}, should be {should_be}"
                     )
@@ -292,6 +297,18 @@ class _Check:
                 if size and size % ENTRY_BYTES == 0:
                     return size
         return 0
+
+    def _is_due_by_other_levels(
+        self, topic: str, queue_id: int, entry: Entry, should_be: Entry | None
+    ) -> bool:
+        """Whether a delayed message is only due at another time than the levels now would have it.
+
+        They may have been others when it was stored, and it keeps the time it was given then.
+        """
+        if topic != SCHEDULE_TOPIC or should_be is None or entry[:2] != should_be[:2]:
+            return False
+        stored_ms = should_be[2] - self._delays_ms[min(queue_id, len(self._delays_ms) - 1)]
+        return entry[2] >= stored_ms
 
     def _queue_of(self, topic: bytes, queue_id: int) -> Queue:
         name = topic.decode(errors="replace")

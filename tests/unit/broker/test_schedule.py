@@ -16,6 +16,7 @@ from ariane.disk import CrashMode, SimulatedDisk
 from ariane.errors import DiskFull
 from ariane.protocol import fastjson
 from ariane.protocol.message import StoredMessage, decode_records
+from ariane.store.check import check
 from ariane.store.messages import NewMessage
 from ariane.topics import HALF_TOPIC, SCHEDULE_TOPIC
 from tests.unit.broker.rig import SMALL_STORE, Rig
@@ -498,6 +499,16 @@ def test_a_level_made_shorter_does_not_wait_for_what_came_before(rig: Rig) -> No
     rig.clock.advance(10)
     assert len(names(rig)) == 4
     assert rig.state.schedule.progress.offsets() == {2: 4}
+
+
+def test_a_store_is_sound_though_its_levels_were_others(rig: Rig) -> None:
+    send(rig, "a", 3)
+    rig = restarted(rig, delay_levels="1s 1s 30s")
+    send(rig, "b", 3)
+    stopped(rig)
+    assert check(rig.disk, rig.state.store_config).problems == []
+    rig.disk.write("consumequeue/SCHEDULE_TOPIC_XXXX/2/00000000000000000000", bytes(20 * 1000))
+    assert check(rig.disk, rig.state.store_config).problems != []
 
 
 # The clock.
