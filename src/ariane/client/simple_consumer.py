@@ -44,7 +44,7 @@ COUNT_MAX: Final = 32  # what brokers lend at a time
 INVISIBLE_S: Final = 60.0
 WAIT_S: Final = 15.0
 ANSWER_S: Final = 10.0  # beyond the time that the broker may hold the request
-FULL_S: Final = 0.1  # until a broker with too many waiting is asked again
+AGAIN_S: Final = 0.1  # until a broker that answered early, with nothing, is asked again
 ANY_QUEUE: Final = -1
 DEAD: Final = -1  # the delay level that makes a dead letter
 FIRST_DELAY: Final = 2  # position of the delay after the first try
@@ -161,6 +161,8 @@ class SimpleConsumer:
                 return found
             if len(lenders) > 1:
                 await self._wait_for_any(lenders, deadline_s - self._now_s())
+            else:  # too many wait there, or its clock runs ahead
+                await self._session.sleep(AGAIN_S)
 
     async def ack(self, messages: Iterable[ReceivedMessage]) -> None:
         """Say that these have been consumed."""
@@ -263,8 +265,6 @@ class SimpleConsumer:
             accept=_ANSWERS,
         )
         lender.attempt_id = None  # what was asked for has been answered
-        if answer.code == ResponseCode.POLLING_FULL:
-            await self._session.sleep(FULL_S)
         if answer.code in _NOTHING:
             return []
         messages = decode(answer.body, ReceivedMessage, lender)
