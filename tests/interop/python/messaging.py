@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))
 
-from tests.interop.python import consuming, message_types  # noqa: E402,F401 - they register
+from tests.interop.python import consuming, message_types, taking  # noqa: E402,F401 - they register
 from tests.interop.python.cluster import FEATURES, Cluster, Feature, NotThere  # noqa: E402
 
 AT_ONCE = 8
