@@ -10,6 +10,7 @@ Everything here turns values into values.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import replace
@@ -32,6 +33,7 @@ TRANSACTION_ID_KEY: Final = "__transactionId__"
 FIRST_OFFSET_KEY: Final = "TRAN_PREPARED_QUEUE_OFFSET"
 CHECK_TIMES_KEY: Final = "TRANSACTION_CHECK_TIMES"
 IMMUNITY_KEY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+OURS_UNTIL_COMMITTED: Final = (REAL_TOPIC_KEY, REAL_QUEUE_KEY, FIRST_OFFSET_KEY)
 ENDED_TAG: Final = "d"
 TRANSACTION_FLAGS: Final = int(SystemFlag.TRANSACTION_ROLLBACK)  # both bits
 ADDRESS_FLAGS: Final = int(SystemFlag.BORN_HOST_IPV6 | SystemFlag.STORE_HOST_IPV6)
@@ -39,6 +41,7 @@ COPY_SPARE_BYTES: Final = 128  # what the properties of a copy may take beyond t
 
 Identity = tuple[str, str, int, Host, int]
 
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _MAGIC_V1: Final = 0xDAA320A7
 _MAGIC_V2: Final = 0xDAA320AB  # two bytes of topic length instead of one
 _SHORT_TOPIC_BYTES_MAX: Final = 127
@@ -170,6 +173,7 @@ def committed_of(stored: StoredMessage) -> NewMessage:
     """The message its consumers get; it says which half message it was."""
     return replace(
         _again(stored, topic=real_topic_of(stored), queue_id=real_queue_of(stored)),
+        properties=_amended(stored, dict.fromkeys(OURS_UNTIL_COMMITTED)),
         system_flag=stored.system_flag & ~(TRANSACTION_FLAGS | ADDRESS_FLAGS)
         | SystemFlag.TRANSACTION_COMMIT,
         prepared_offset=stored.log_offset,
@@ -194,16 +198,13 @@ def resumed_of(stored: StoredMessage) -> NewMessage:
     )
 
 
-def operation_of(
-    half_offsets: list[int], *, host: Host, now_ms: int, unique_key: str
-) -> NewMessage:
+def operation_of(half_offsets: list[int], *, host: Host, now_ms: int) -> NewMessage:
     """The note that the transactions of these half messages have ended."""
-    properties = {TAGS: ENDED_TAG, "WAIT": "true", UNIQUE_KEY: unique_key}
     return NewMessage(
         topic=OPERATION_TOPIC,
         queue_id=0,
         body="".join(f"{half_offset}," for half_offset in half_offsets).encode(),
-        properties=encode_properties(properties).encode(),
+        properties=encode_properties({TAGS: ENDED_TAG, "WAIT": "true"}).encode(),
         born_host=host,
         born_at_ms=now_ms,
     )
@@ -265,7 +266,4 @@ def _amended(stored: StoredMessage, changes: Mapping[str, str | None]) -> bytes:
 
 
 def _number_of(text: str | None) -> int | None:
-    try:
-        return None if text is None else int(text)
-    except ValueError:
-        return None
+    return None if text is None or _NUMBER.fullmatch(text) is None else int(text)

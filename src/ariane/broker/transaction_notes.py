@@ -58,12 +58,7 @@ class Notes:
     def _write_one(self) -> None:
         state = self._state
         half_offsets = self._for_one_note()
-        note = operation_of(
-            half_offsets,
-            host=state.store_host,
-            now_ms=state.clock.wall_ms(),
-            unique_key=state.unique_keys.next(),
-        )
+        note = operation_of(half_offsets, host=state.store_host, now_ms=state.clock.wall_ms())
         try:
             placed = placing.place(state, note)
         except StoreError as error:
