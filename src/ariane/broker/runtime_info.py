@@ -38,11 +38,7 @@ def runtime_info(state: BrokerState) -> dict[str, str]:
         "pageCacheLockTimeMills": "0",  # one writer: whoever asks does not wait for an append
         **queue_waits(state),
         **delays(state),
-        "timerReadBehind": "0",
-        "timerOffsetBehind": "0",
-        "timerCongestNum": "0",
-        "timerEnqueueTps": "0.0",
-        "timerDequeueTps": "0.0",
+        **timers(state),
     }
 
 
@@ -64,6 +60,18 @@ def delays(state: BrokerState) -> dict[str, str]:
     return {
         f"scheduleMessageOffset_{level}": f"{offset},{state.store.max_offset(SCHEDULE_TOPIC, level - 1)}"
         for level, offset in state.schedule.progress.offsets().items()
+    }
+
+
+def timers(state: BrokerState) -> dict[str, str]:
+    """How far the timer wheel is behind, and what waits in it."""
+    taken_per_s, delivered_per_s = state.timer.rates()
+    return {
+        "timerReadBehind": str(state.timer.read_behind_ms // 1000),
+        "timerOffsetBehind": str(state.store.timer.behind_messages),
+        "timerCongestNum": str(state.store.timer.pending),
+        "timerEnqueueTps": str(round(taken_per_s, 1)),
+        "timerDequeueTps": str(round(delivered_per_s, 1)),
     }
 
 
