@@ -27,6 +27,7 @@ from ariane.store import config_files
 from ariane.store.store import Store
 
 STORE_HOST = ("127.0.0.1", 10911)
+TIMER_SLOTS = 1 << 13
 SMALL_STORE = StoreConfig(
     segment_bytes=1 << 20,
     queue_file_bytes=20 * 1000,
@@ -78,7 +79,13 @@ class Rig:
         self.disk = disk or SimulatedDisk()
         self.state = assemble(
             config or BrokerConfig(),
-            Store.open(store_config, self.disk, self.clock, store_host=STORE_HOST),
+            Store.open(
+                store_config,
+                self.disk,
+                self.clock,
+                store_host=STORE_HOST,
+                timer_slots=TIMER_SLOTS,
+            ),
             Saver(lambda path, data: config_files.persist(self.disk, path, data)),
             timers=self.timers,
             random=Random(7),
