@@ -33,6 +33,7 @@ SMALL_STORE = StoreConfig(
     queue_file_bytes=20 * 1000,
     index_slot_count=100,
     index_entry_count=400,
+    timer_log_file_bytes=1 << 16,
 )
 
 
