@@ -146,16 +146,18 @@ class TimerWheel:
 
     def _deliver(self, now_ms: int, turn: Turn) -> bool:
         """Deliver a part of what is due; whether more of it is."""
-        targets: dict[tuple[bytes, int], Target] = {}
+        clockwork, targets = self.clockwork, dict[tuple[bytes, int], Target]()
+        count_end = clockwork.delivered + DELIVER_COUNT_MAX
+        bytes_end = clockwork.log.end + DELIVER_BYTES_MAX
         try:
             while True:
-                status = self.clockwork.deliver(
+                status = clockwork.deliver(
                     now_ms,
                     self._outlet.index(),
                     self._queue_of,
                     targets,
-                    DELIVER_COUNT_MAX,
-                    DELIVER_BYTES_MAX,
+                    max(count_end - clockwork.delivered, 0),
+                    bytes_end - clockwork.log.end,
                 )
                 if status in (DONE, MORE):
                     break
