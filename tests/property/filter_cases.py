@@ -12,6 +12,8 @@ TEXTS = ("", "5", "x", "abc", "it''s", "true", "é", "\U0001f600", "5.0", "-1", 
 VALUES = (
     "5", "7", "-1", "+5", "5.0", "05", "abc", "true", "TRUE", "tRuE", "trüe", "false", "x", "é",
     "aéb", "\U0001f600", "it's", "\x7f",
+    # texts within others
+    "xabcx", "abcabc", "x5x", "5x5", "yx5", "-1-1-", "éé5", "xtruex",
     # whole numbers, and what is almost one
     "2147483647", "2147483648", "-2147483648", "-2147483649", "9223372036854775807", "-0",
     "9223372036854775808", "-9223372036854775808", "123456789012345678901234567890", "-", "+",
@@ -45,7 +47,7 @@ def comparison(random: Random, depth: int) -> str:
     """One condition, or what looks like one."""
     left = operand(random, depth)
     is_not = random.choice(("", "", "NOT "))
-    match random.randrange(10):
+    match random.randrange(11):
         case 0 | 1 | 2:
             return f"{left} {random.choice(('=', '<>'))} {operand(random, depth)}"
         case 3 | 4 | 5:
