@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 from ariane.broker.messages import TIMER_KEYS, UNIQUE_KEY, MessageIllegal
 from ariane.broker.state import BrokerState
 from ariane.codes import ResponseCode
 from ariane.errors import RequestRejected
-from ariane.protocol.properties import amended_properties, decode_properties
+from ariane.protocol.properties import amended_properties
 from ariane.protocol.recall_handle import RecallHandle
 from ariane.store.messages import NewMessage
 from ariane.store.timer_wheel import slot_of
@@ -66,11 +65,17 @@ def route(state: BrokerState, message: NewMessage, properties: Mapping[str, str]
             ResponseCode.SYSTEM_ERROR,
         )
     state.timer.soon()
-    return replace(
-        message,
+    return NewMessage(
         topic=TIMER_TOPIC,
         queue_id=0,
+        body=message.body,
         properties=_aside(message, properties, slot_ms),
+        born_host=message.born_host,
+        born_at_ms=message.born_at_ms,
+        flag=message.flag,
+        system_flag=message.system_flag,
+        reconsume_times=message.reconsume_times,
+        prepared_offset=message.prepared_offset,
     )
 
 
@@ -110,13 +115,24 @@ def recall_handle_of(message: NewMessage, broker_name: str) -> str | None:
     """The handle of a message as it was placed; None if it does not wait for a time."""
     if message.topic != TIMER_TOPIC:
         return None
-    properties = decode_properties(message.properties.decode())
-    slot_text, topic = properties.get(SLOT_KEY, ""), properties.get(REAL_TOPIC_KEY)
-    if topic is None or topic.startswith(RETRY_PREFIX) or _NUMBER.fullmatch(slot_text) is None:
+    slot_text, topic = _value_of(message, SLOT_KEY), _value_of(message, REAL_TOPIC_KEY)
+    if not topic or topic.startswith(RETRY_PREFIX) or _NUMBER.fullmatch(slot_text) is None:
         return None
     return RecallHandle(
         topic=topic,
         broker_name=broker_name,
         deliver_at_ms=int(slot_text) + 1,  # in the slot, whose messages are due after its time
-        message_id=properties.get(UNIQUE_KEY, ""),
+        message_id=_value_of(message, UNIQUE_KEY),
     ).encode()
+
+
+def _value_of(message: NewMessage, name: str) -> str:
+    """One property, without reading them all; the last of that name, or nothing."""
+    text = b"\x02" + message.properties
+    mark = b"\x02%s\x01" % name.encode()
+    at = text.rfind(mark)
+    if at < 0:
+        return ""
+    first = at + len(mark)
+    end = text.find(b"\x02", first)
+    return text[first : end if end >= 0 else None].decode()
