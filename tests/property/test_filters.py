@@ -15,7 +15,7 @@ from tests.property.filter_twin import Broken, evaluate, properties_of
 VERDICTS = {True: TRUE, False: FALSE, None: UNKNOWABLE}
 
 
-@settings(max_examples=600)
+@settings(max_examples=1000)
 @given(st.randoms(use_true_random=False))
 def test_the_kernel_and_the_twin_agree(random: Random) -> None:
     text = filter_cases.expression(random)
