@@ -87,11 +87,13 @@ class TransactionModel(RuleBasedStateMachine):
     @rule(
         way=st.sampled_from(["stop", "kill", "kill", "cut", "tear"]),
         seconds=st.sampled_from([0, 2, 7]),
-        checks=st.booleans(),  # so that nothing has been flushed or saved since
+        checks=st.sampled_from(["", "saved", "unsaved"]),  # just before
     )
-    def restart(self, way: str, seconds: int, checks: bool) -> None:
+    def restart(self, way: str, seconds: int, checks: str) -> None:
         self.bank.clock.advance(seconds)
-        if checks:
+        if checks == "unsaved" and way != "stop":
+            self.bank.check_before_a_crash()
+        elif checks:
             self.bank.state.transactions.check()
         self.hear(about=None)
         if way == "stop":
@@ -168,4 +170,4 @@ class TransactionModel(RuleBasedStateMachine):
 
 
 TestTransactions = TransactionModel.TestCase
-TestTransactions.settings = settings(max_examples=60, stateful_step_count=15, deadline=None)
+TestTransactions.settings = settings(max_examples=100, stateful_step_count=15, deadline=None)

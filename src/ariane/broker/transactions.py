@@ -5,16 +5,15 @@ store they lie in, and the clock. A transaction that ends is noted in the operat
 others, after a while; until then the committed message in the log is the only trace of it, and
 recovery looks for that.
 
-Progress is shown to the offset table, and so saved, only once the log it rests on is on the
-platter: progress saved ahead of the log would forget the half messages whose copies were lost.
+Progress is kept among the consume offsets. Those are written only once the log, as it was then, is
+on the platter: progress ahead of the log would forget the half messages whose copies were lost.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from ariane.broker import half_messages, placing
 from ariane.broker.check_backs import CheckBacks
@@ -52,14 +51,6 @@ def as_half(
     return half_messages.half_of(message, properties, group)
 
 
-class Standing(NamedTuple):
-    """Progress, and the log it rests on."""
-
-    log_offset: int
-    progress: int
-    operation_progress: int
-
-
 class Transactions:
     """Everything about the half messages of one broker."""
 
@@ -72,20 +63,18 @@ class Transactions:
         self._notes = Notes(state, self._noted)
         self._round: Iterator[None] | None = None
         self._timers: dict[str, Timer] = {}
-        self._standings: deque[Standing] = deque()  # not shown yet, for want of a flush
         self._refused_count = 0
         self._refused_silent_s = 0.0
 
     def load(self) -> None:
         """Take over what the store and the saved progress tell; the offsets must be loaded."""
-        found = recover(self._state.store, *self._shown())
+        found = recover(self._state.store, *self._saved())
         self.ledger, self._unnoted, self._adopted = found
 
     def start(self) -> None:
         """Check from now on, until `stop`."""
         self._notes.add(self._unnoted)
         self._unnoted = []
-        self._state.store.on_advance.append(self._show_progress)
         self._arm_round()
 
     def stop(self) -> None:
@@ -95,7 +84,7 @@ class Transactions:
         self._round = None
         self._notes.stop()
         self.ledger.advance(self._end)
-        self._show(self.ledger.progress, self.ledger.operation_progress)
+        self._show_progress()
 
     def check(self) -> None:
         """Begin a round of checks, unless the last one has so much to do that it is still at it."""
@@ -217,33 +206,21 @@ class Transactions:
                 break
         else:
             self._round = None
-        self._note_standing()
+        if self._show_progress() and self._round is None:
+            # Not seconds later: from less progress, Apache's broker asks about every copy.
+            self._state.offsets.save()
 
-    def _note_standing(self) -> None:
-        """Remember what must be flushed before this much progress may be saved."""
-        now = (self.ledger.progress, self.ledger.operation_progress)
-        if now != (self._standings[-1][1:] if self._standings else self._shown()):
-            self._standings.append(Standing(self._state.store.written, *now))
-            self._show_progress()
+    def _show_progress(self) -> bool:
+        """Let progress be saved with the consume offsets; whether there was any."""
+        progress = (self.ledger.progress, self.ledger.operation_progress)
+        if progress == self._saved():
+            return False
+        offsets = self._state.offsets
+        for topic, queue_offset in zip((HALF_TOPIC, OPERATION_TOPIC), progress, strict=True):
+            offsets.commit(topic, TRANSACTION_GROUP, 0, queue_offset)
+        return True
 
-    def _show_progress(self) -> None:
-        """Let progress be saved as far as the log behind it is on the platter."""
-        shown: Standing | None = None
-        while self._standings and self._standings[0].log_offset <= self._state.store.flushed:
-            shown = self._standings.popleft()
-        if shown is not None:
-            self._show(shown.progress, shown.operation_progress)
-            if self._round is None:
-                # Not seconds later: from less progress, Apache's broker asks about every copy.
-                self._state.offsets.save()
-
-    def _show(self, progress: int, operation_progress: int) -> None:
-        if (progress, operation_progress) != self._shown():
-            offsets = self._state.offsets
-            offsets.commit(HALF_TOPIC, TRANSACTION_GROUP, 0, progress)
-            offsets.commit(OPERATION_TOPIC, TRANSACTION_GROUP, 0, operation_progress)
-
-    def _shown(self) -> tuple[int | None, int | None]:
+    def _saved(self) -> tuple[int | None, int | None]:
         offsets = self._state.offsets
         return (
             offsets.get(HALF_TOPIC, TRANSACTION_GROUP, 0),

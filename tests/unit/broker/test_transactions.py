@@ -7,6 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from ariane.broker.consume_offsets import OFFSETS_PATH
 from ariane.broker.half_messages import moved_record, operation_of
 from ariane.codes import RequestCode, ResponseCode, SystemFlag
 from ariane.config import BrokerConfig
@@ -470,16 +471,19 @@ def test_progress_is_kept_as_rocketmq_keeps_it(bank: Bank) -> None:
     assert bank.progress() == (2, 1)
 
 
-def test_progress_waits_for_the_log_it_rests_on(bank: Bank) -> None:
+def test_progress_is_not_saved_ahead_of_the_log_it_rests_on(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bank.begin()
-    bank.state.store.flush()
     bank.clock.timers.clear()  # nothing flushes from here on
     bank.clock.advance(36)
-    bank.state.transactions.check()
-    assert len(bank.halves()) == 2
-    assert bank.progress() == (None, None)
+    with monkeypatch.context() as patch:
+        patch.setattr(bank.state.store, "flush", lambda: None)
+        bank.state.transactions.check()
+        assert len(bank.halves()) == 2
+        assert not bank.disk.exists(OFFSETS_PATH)
     bank.state.store.flush()
-    assert bank.progress() == (1, 0)
+    assert b"RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS" in bank.disk.read(OFFSETS_PATH)
 
 
 def test_a_round_that_finds_no_room_goes_on_at_the_next(
@@ -588,12 +592,9 @@ def test_a_commit_of_a_first_half_is_found_though_a_copy_stands_for_it(bank: Ban
 
 
 def test_a_copy_stands_for_its_first_half_after_a_kill(bank: Bank) -> None:
-    producer = bank.producer()
     bank.begin()
-    bank.clock.timers.clear()
-    bank.clock.advance(36)
-    bank.state.transactions.check()  # without time to save progress
-    bank.clock.timers.append(bank.timers)
+    bank.clock.advance(20)
+    bank.check_before_a_crash()
     bank = bank.killed()
     assert bank.progress() == (None, None)
     producer = bank.producer()
@@ -607,12 +608,9 @@ def test_a_copy_stands_for_its_first_half_after_a_kill(bank: Bank) -> None:
 def test_a_discard_is_not_repeated_after_a_kill(bank: Bank) -> None:
     bank.configure(transaction_check_max=1)
     bank.begin()
-    bank.clock.advance(59)
-    bank.clock.timers.clear()
-    bank.clock.advance(2)
-    bank.state.transactions.check()
+    bank.clock.advance(50)
+    bank.check_before_a_crash()
     assert len(bank.stored(DISCARD_TOPIC)) == 1
-    bank.clock.timers.append(bank.timers)
     bank = bank.killed()
     bank.clock.advance(60)
     assert len(bank.stored(DISCARD_TOPIC)) == 1

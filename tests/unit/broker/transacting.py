@@ -72,6 +72,11 @@ class Bank(Rig):
         image = self.disk.crash_image(Random(seed), mode)
         return Bank(self.state.config, self.state.store_config, image, self.clock)
 
+    def check_before_a_crash(self) -> None:
+        """A round whose progress is not saved in time."""
+        self.state.offsets.file.barrier = lambda job: None
+        self.state.transactions.check()
+
     def producer(self, group: str = GROUP, port: int = 1000) -> Peer:
         """A producer of the group, connected."""
         peer = Peer(("127.0.0.1", port))
