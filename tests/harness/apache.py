@@ -30,7 +30,7 @@ class Apache(Server):
         self, directory: Path, *, store: Path | None = None, flags: list[str] | None = None
     ) -> None:
         super().__init__(directory)
-        self.store = store or directory / "store"
+        self.store = store or self.store
         self.flags = QUICK_START if flags is None else flags
 
     def launch(self, settings: dict[str, object]) -> Path:
@@ -51,6 +51,7 @@ class Apache(Server):
             "brokerIP1": "127.0.0.1",
             "brokerIP2": "127.0.0.1",
             "listenPort": self.broker[1],
+            "haListenPort": free_port(),
             "brokerRole": "ASYNC_MASTER",
             "autoCreateTopicEnable": True,
             "storePathRootDir": self.store,

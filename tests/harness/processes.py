@@ -51,6 +51,7 @@ class Server:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.store = directory / "store"  # in Apache's layout
         self.namesrv = ("127.0.0.1", 0)
         self.broker = ("127.0.0.1", 0)
         self.processes: list[subprocess.Popen[bytes]] = []
@@ -169,11 +170,6 @@ class Ariane(Server):
         self.namesrv = (found[1], int(found[2]))
         self.broker = (found[3], int(found[4]))
         return True
-
-    @property
-    def store(self) -> Path:
-        """The store directory, in Apache's layout."""
-        return self.directory / "store"
 
     def check_store(self, **settings: object) -> None:
         """Fail unless `ariane store check` finds the stopped store whole."""

@@ -45,7 +45,7 @@ MISPLACED: Final = (
 )
 PASSED_OVER: Final = (FoundStatus.NO_MATCHED_MESSAGE, FoundStatus.MESSAGE_WAS_REMOVING)
 
-filter_of_expression = lru_cache(maxsize=1024)(of_expression)
+filter_of_expression = lru_cache(maxsize=64)(of_expression)  # one may take a quarter of a megabyte
 
 
 class Wanted(NamedTuple):
