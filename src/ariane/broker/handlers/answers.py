@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ariane.broker.persistence import SavedFile
@@ -17,12 +18,17 @@ def answer_when_saved(request: Request[Any], file: SavedFile) -> None:
 
 def answer_when_routed(request: Request[Any], state: BrokerState) -> None:
     """Answer once changed topics are on disk and the name servers have heard of them."""
+    when_routed(state, lambda fault: request.answer(outcome_of(fault)))
+
+
+def when_routed(state: BrokerState, callback: Callable[[Exception | None], None]) -> None:
+    """Call back once changed topics are on disk and the name servers have heard of them."""
 
     def saved(fault: Exception | None) -> None:
         if state.registration is None or fault is not None:
-            request.answer(outcome_of(fault))
+            callback(fault)
         else:
-            state.registration.when_told(lambda: request.answer(Reply.of()))
+            state.registration.when_told(lambda: callback(None))
 
     state.topics.file.when_saved(saved)
 

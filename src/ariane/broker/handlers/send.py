@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from ariane.broker.delay_levels import level_of
+from ariane.broker.handlers.answers import when_routed
 from ariane.broker.handlers.retry import as_dead_letter, dead_letters_for
 from ariane.broker.message_types import check_type, declared_type
 from ariane.broker.messages import (
@@ -45,7 +47,8 @@ def send(request: SendRequest, state: BrokerState) -> Reply | Postponed:
     topic = writable_topic(request, state)
     dead_letters = dead_letters_for(request, state)
     if not state.topics.is_saved((dead_letters or topic).name):
-        return Postponed(state.topics.file.when_saved)  # a message needs a topic that will be there
+        # A message needs a topic that will be there, and whoever hears of it may go and read it.
+        return Postponed(partial(when_routed, state))
     queue_id = choose_queue(request.header.queue_id, topic, state)
     if is_batch(request):
         reply = send_batch(request, topic, queue_id, state)
