@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable, Iterable
 from functools import partial
 from random import Random  # noqa: TID251 - the type; the instance is injected
-from typing import Final
+from typing import Final, TypeVar
 
 from ariane.broker.clients import ClientRegistry
 from ariane.broker.config_update import ConfigUpdates
@@ -43,6 +43,8 @@ from ariane.store.store import Store
 
 logger = logging.getLogger("ariane.broker")
 
+T = TypeVar("T")
+
 TICK_S: Final = 0.1  # how often the store looks after itself
 LEASE_SCAN_S: Final = 30.0
 ANY_HOSTS: Final = ("", "0.0.0.0", "::")
@@ -53,6 +55,7 @@ class Broker:
 
     The store lies at the root of `disk`. Whoever starts the broker drives `timers`. With
     `intercept` every request goes through the handler it makes of ours, and none takes the lane.
+    Without threads the loop does by itself what else would block it: for disks in memory.
     """
 
     def __init__(
@@ -66,11 +69,13 @@ class Broker:
         timers: Timers,
         limits: ConnectionLimits | None = None,
         intercept: Callable[[Handler], Handler] | None = None,
+        has_threads: bool = True,
     ) -> None:
         self._config = config
         self._store_config = store_config
         self._limits = limits
         self._intercept = intercept
+        self._has_threads = has_threads
         self._clock = clock
         self._disk = disk
         self._random = random
@@ -140,12 +145,15 @@ class Broker:
         def post(call: Callable[[], None]) -> None:
             loop.call_soon_threadsafe(call)
 
-        self._saver = ThreadSaver(partial(config_files.persist, self._disk), post)
+        write = partial(config_files.persist, self._disk)
+        self._saver = ThreadSaver(write, post) if self._has_threads else Saver(write)
         updates = ConfigUpdates(self._clock, self._saver)
         updates.load(self._disk)
-        open_store = partial(Store.open, store_host=address, post=post, loop=loop)
+        open_store = partial(Store.open, store_host=address)
+        if self._has_threads:
+            open_store = partial(open_store, post=post, loop=loop)
         store_config = updates.applied_to(self._store_config)
-        store = await asyncio.to_thread(open_store, store_config, self._disk, self._clock)
+        store = await self._off_loop(open_store, store_config, self._disk, self._clock)
         try:
             state = assemble(
                 updates.applied_to(self._config),
@@ -161,13 +169,19 @@ class Broker:
                 table.load(self._disk)
             state.filters.load(self._disk)
             state.offsets.correct(store.max_offset)
-            await asyncio.to_thread(state.pop.load, self._disk)
-            await asyncio.to_thread(state.transactions.load)
+            await self._off_loop(state.pop.load, self._disk)
+            await self._off_loop(state.transactions.load)
         except BaseException:
             store.stop()
             raise
         store.start()
         self._state = state  # not before: what has not been loaded whole must not be saved
+
+    async def _off_loop(self, work: Callable[..., T], *arguments: object) -> T:
+        """The result of what may take long."""
+        if self._has_threads:
+            return await asyncio.to_thread(work, *arguments)
+        return work(*arguments)
 
     async def _listen(self, bound: socket.socket) -> None:
         """Serve the main port and, for clients of old, the one two below it if that is free."""

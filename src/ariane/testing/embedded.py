@@ -157,15 +157,16 @@ class EmbeddedBroker:
 
         It blocks; an async test calls `await asyncio.to_thread(broker.wait_for, topic, count)`.
         """
-        pause, clock = threading.Event(), SystemClock()
-        deadline_s = clock.monotonic_s() + within_s
-        while len(found := self.published(topic)) < count:
-            if clock.monotonic_s() > deadline_s:
-                raise AssertionError(
-                    f"{topic} holds {len(found)} messages after {within_s:g} s, not {count}"
-                )
-            pause.wait(POLL_S)
-        return found
+        _wait(lambda: len(self.published(topic)), count, within_s, f"messages in {topic}")
+        return self.published(topic)
+
+    def requests(self, request: str | int) -> int:
+        """How many requests of a kind there were so far; kinds are those of `fail`."""
+        return self.call(lambda: self._faults.handled(request))
+
+    def wait_for_requests(self, request: str | int, count: int, *, within_s: float = 5.0) -> None:
+        """Return once there were at least so many requests of a kind; it blocks as `wait_for`."""
+        _wait(lambda: self.requests(request), count, within_s, f"requests of {request!r}")
 
     # What is to go wrong.
 
@@ -254,6 +255,7 @@ class EmbeddedBroker:
             timers=self._timers,
             limits=PATIENT,
             intercept=self._faults.around,
+            has_threads=False,  # what has been begun is done when time goes on
         )
         await broker.start()
         self._broker = broker
@@ -270,6 +272,7 @@ class EmbeddedBroker:
 
     async def _advance(self, seconds: float) -> None:
         """Jump in steps, so that what is due early in a long time is done with early times."""
+        await self._settle()  # what clients have sent was sent before time went on
         steps = max(1, min(STEPS_MAX, int(seconds / STEP_MIN_S)))
         end_s = self._clock.monotonic_s() + seconds
         for step in reversed(range(steps)):
@@ -285,6 +288,9 @@ class EmbeddedBroker:
         """Let what was begun go on, and what works in slices finish."""
         for _ in range(TURNS):
             await asyncio.sleep(0)
+        if (registration := self.broker.state.registration) is not None:
+            for link in registration.links:
+                await link.settled()
         while (due_s := self._timers.next_due_s()) is not None:
             if due_s > self._clock.monotonic_s():
                 return
@@ -309,6 +315,15 @@ class EmbeddedBroker:
                 assert found.next_offset > first, found.status
                 first = found.next_offset
         return sorted(messages, key=lambda message: message.log_offset)
+
+
+def _wait(count: Callable[[], int], wanted: int, within_s: float, what: str) -> None:
+    pause, clock = threading.Event(), SystemClock()
+    deadline_s = clock.monotonic_s() + within_s
+    while (found := count()) < wanted:
+        if clock.monotonic_s() > deadline_s:
+            raise AssertionError(f"{found} {what} after {within_s:g} s, not {wanted}")
+        pause.wait(POLL_S)
 
 
 def _refuse_unusable(settings: dict[str, str]) -> None:

@@ -6,6 +6,7 @@ first is used up first.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -25,9 +26,9 @@ KINDS: Final[dict[str, frozenset[int]]] = {
         }
     ),
     "pull": frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE}),
-    "pop": frozenset({200050}),
-    "ack": frozenset({200051, 200151}),
-    "extend": frozenset({200053}),
+    "pop": frozenset({RequestCode.POP_MESSAGE}),
+    "ack": frozenset({RequestCode.ACK_MESSAGE, RequestCode.BATCH_ACK_MESSAGE}),
+    "extend": frozenset({RequestCode.CHANGE_MESSAGE_INVISIBLETIME}),
     "commit": frozenset({RequestCode.UPDATE_CONSUMER_OFFSET}),
     "send back": frozenset({RequestCode.CONSUMER_SEND_MSG_BACK}),
     "end transaction": frozenset({RequestCode.END_TRANSACTION}),
@@ -83,10 +84,11 @@ class Fault:
 
 
 class FaultSwitches:
-    """Every fault that has been ordered."""
+    """Every fault that has been ordered, and how many requests there were."""
 
     def __init__(self) -> None:
         self._faults: list[Fault] = []
+        self._handled: Counter[int] = Counter()
 
     def order(
         self,
@@ -113,12 +115,19 @@ class FaultSwitches:
         """The handler, with faults before it."""
 
         def handle(connection: Connection, command: Command) -> Command | None:
-            for fault in self._faults:
-                if fault.matches(command):
-                    return fault.strike(handler, connection, command)
-            return handler(connection, command)
+            try:
+                for fault in self._faults:
+                    if fault.matches(command):
+                        return fault.strike(handler, connection, command)
+                return handler(connection, command)
+            finally:
+                self._handled[command.code] += 1
 
         return handle
+
+    def handled(self, request: str | int) -> int:
+        """How many requests of a kind have been dealt with, well or badly."""
+        return sum(self._handled[code] for code in codes_of(request))
 
 
 def codes_of(request: str | int) -> frozenset[int]:

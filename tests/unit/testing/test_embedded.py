@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -73,6 +74,73 @@ def test_a_delay_takes_no_time(ariane_broker: EmbeddedBroker) -> None:
         assert bodies(ariane_broker, "orders") == [b"in a minute"]
 
 
+def test_a_timed_message_is_never_early(ariane_broker: EmbeddedBroker) -> None:
+    with Client(ariane_broker.name_server) as client:
+        client.send("orders", b"in two hours", delay=7200)
+        client.send("orders", b"then", deliver_at=ariane_broker.now + timedelta(hours=3))
+        ariane_broker.advance(7198)
+        assert bodies(ariane_broker, "orders") == []
+        ariane_broker.advance(3)
+        assert bodies(ariane_broker, "orders") == [b"in two hours"]
+        ariane_broker.advance(3600)
+        assert bodies(ariane_broker, "orders") == [b"in two hours", b"then"]
+
+
+async def test_retries_take_no_time_and_end_in_a_dead_letter(ariane_broker: EmbeddedBroker) -> None:
+    tries: asyncio.Queue[int] = asyncio.Queue()
+
+    async def fail(message: ariane.ReceivedMessage) -> None:
+        tries.put_nowait(message.reconsume_times)
+        raise ariane.RetryLater
+
+    async with ariane.Client(ariane_broker.name_server) as client:
+        await client.admin.create_topic("orders", write_queue_count=1)
+        await client.send("orders", b"hopeless")
+        consumer = client.push_consumer("billing", fail)
+        consumer.subscribe("orders")
+        async with consumer:
+            for number in range(17):  # the first try and sixteen more, over two hours apart at last
+                assert await tries.get() == number
+                sent_back = partial(ariane_broker.wait_for_requests, "send back", number + 1)
+                await asyncio.to_thread(sent_back)
+                ariane_broker.advance(7200)
+    [dead] = ariane_broker.published("%DLQ%billing")
+    assert dead.body == b"hopeless"
+
+
+async def test_a_transaction_in_doubt_is_asked_about(ariane_broker: EmbeddedBroker) -> None:
+    asked = asyncio.Event()
+    client = ariane.Client(ariane_broker.name_server)
+
+    @client.checker("shop")
+    def check(message: object) -> bool:
+        asked.set()
+        return True
+
+    async with client:
+        async with client.transaction("orders", b"42 apples", group="shop") as transaction:
+            transaction.unknown()
+        assert bodies(ariane_broker, "orders") == []
+        ariane_broker.advance(60)
+        await asked.wait()
+        await asyncio.to_thread(ariane_broker.wait_for, "orders", 1)
+
+
+async def test_what_was_popped_and_not_acknowledged_comes_again(
+    ariane_broker: EmbeddedBroker,
+) -> None:
+    async with ariane.Client(ariane_broker.name_server) as client:
+        await client.send("orders", b"42 apples")
+        consumer = client.simple_consumer("billing", start=ariane.Start.FIRST)
+        consumer.subscribe("orders")
+        [first] = await consumer.receive(invisible_s=60)
+        ariane_broker.advance(59)
+        assert await consumer.receive(wait_s=0) == []
+        ariane_broker.advance(5)
+        [again] = await consumer.receive(wait_s=0)
+        assert again.message_id == first.message_id
+
+
 def test_clients_outlive_any_jump_of_time(ariane_broker: EmbeddedBroker) -> None:
     with Client(ariane_broker.name_server) as client:
         client.send("orders", b"before")
@@ -135,7 +203,7 @@ def test_a_restart_keeps_messages_and_address(ariane_broker: EmbeddedBroker, kil
 def test_waiting_says_what_was_found(ariane_broker: EmbeddedBroker) -> None:
     with Client(ariane_broker.name_server) as client:
         client.send("orders", b"one")
-    with pytest.raises(AssertionError, match=r"orders holds 1 messages after 0.01 s, not 2"):
+    with pytest.raises(AssertionError, match=r"1 messages in orders after 0.01 s, not 2"):
         ariane_broker.wait_for("orders", 2, within_s=0.01)
 
 

@@ -115,6 +115,16 @@ def test_healing_takes_everything_back() -> None:
     assert fault.is_over
 
 
+def test_requests_are_counted_however_they_end() -> None:
+    rig = Rig()
+    rig.order("send")
+    for code in (SEND, SEND, PULL, RequestCode.SEND_BATCH_MESSAGE):
+        rig.send(code)
+    assert rig.switches.handled("send") == 3
+    assert rig.switches.handled("pull") == 1
+    assert rig.switches.handled("ack") == 0
+
+
 def test_requests_are_named_by_kind_by_name_or_by_number() -> None:
     assert codes_of("pull") == {11, 361}
     assert codes_of("END_TRANSACTION") == {37}

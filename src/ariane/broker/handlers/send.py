@@ -44,9 +44,10 @@ INNER_BATCH_FLAGS: Final = SystemFlag.INNER_BATCH | SystemFlag.NEED_UNWRAP
 def send(request: SendRequest, state: BrokerState) -> Reply | Postponed:
     """Place one message, or one batch, in the log; the answer leaves once it is durable enough."""
     state.flow.admit_send()
+    is_new = state.registration is not None and state.topics.get(request.header.topic) is None
     topic = writable_topic(request, state)
     dead_letters = dead_letters_for(request, state)
-    if not state.topics.is_saved((dead_letters or topic).name):
+    if is_new or not state.topics.is_saved((dead_letters or topic).name):
         # A message needs a topic that will be there, and whoever hears of it may go and read it.
         return Postponed(partial(when_routed, state))
     queue_id = choose_queue(request.header.queue_id, topic, state)
