@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from ariane.broker.handlers import (
     admin,
+    assignments,
     clients,
     groups,
     offsets,
@@ -110,6 +111,9 @@ HANDLERS: Final[dict[int, Handler]] = {
     RequestCode.NOTIFICATION: Handler(pop.notification, NotificationHeader),
     RequestCode.POLLING_INFO: Handler(pop.polling_info, PollingHeader),
     RequestCode.POP_ROLLBACK: Handler(pop.pop_rollback),
+    RequestCode.QUERY_ASSIGNMENT: Handler(assignments.query_assignment),
+    RequestCode.SET_MESSAGE_REQUEST_MODE: Handler(assignments.set_request_mode),
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: Handler(assignments.all_request_modes),
     RequestCode.QUERY_MESSAGE: Handler(query.query, QueryHeader),
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Handler(query.search_offset, SearchOffsetHeader),
     RequestCode.GET_MAX_OFFSET: Handler(query.max_offset, MaxOffsetHeader),

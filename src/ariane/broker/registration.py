@@ -174,6 +174,16 @@ class Registration:
         await asyncio.gather(*map(Link.unregister, self.links, goodbyes))
         await self._pool.close()
 
+    async def ask(self, command: Command, timeout_s: float) -> Command:
+        """The answer of the first name server that gives one; raises ClientError if none does."""
+        fault: ClientError | None = None
+        for link in sorted(self.links, key=lambda link: not link.is_registered):
+            try:
+                return await self._pool.request(link.address, command, timeout_s)
+            except ClientError as error:
+                fault = error
+        raise fault or ClientError("there is no name server to ask")
+
     def changed(self) -> None:
         """Register everywhere at the end of this turn of the loop."""
         if not self._is_due:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ariane.broker.handlers.answers import answer_when_routed
+from ariane.broker.pop.handles import RETRY_V1, RETRY_V2, retry_topic_of
 from ariane.broker.requests import Reply, Request
 from ariane.broker.state import BrokerState
 from ariane.errors import InvalidParameter
@@ -56,13 +57,21 @@ def delete_topic(request: Request[TopicHeader], state: BrokerState) -> None:
         raise InvalidParameter("the topic name is empty")
     if state.topics.is_system(name):
         raise InvalidParameter(f"topic {name!r} is the broker's own and stays")
-    if state.topics.get(name) is not None:
-        state.topics.delete(name)
-        state.offsets.delete_topic(name)
-        state.filters.delete_topic(name)
-        state.stats.forget_topic(name)
-        state.store.delete_topic(name)
+    for topic in (name, *pop_retry_topics_of(name, state)):
+        if state.topics.get(topic) is not None:
+            state.topics.delete(topic)
+            state.offsets.delete_topic(topic)
+            state.filters.delete_topic(topic)
+            state.stats.forget_topic(topic)
+            state.store.delete_topic(topic)
     answer_when_routed(request, state)
+
+
+def pop_retry_topics_of(name: str, state: BrokerState) -> list[str]:
+    """The topics through which messages of a topic come back to the groups that pop it."""
+    marks = (RETRY_V1, RETRY_V2)
+    groups = state.offsets.groups_of(name)
+    return [retry_topic_of(name, group, mark) for group in groups for mark in marks]
 
 
 def all_topics(request: Request[AllTopicsHeader], state: BrokerState) -> Reply:

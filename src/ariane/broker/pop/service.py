@@ -35,6 +35,7 @@ from ariane.broker.pop.order import OrderInfo, Orders, Place, Settled, Verdict
 from ariane.broker.pop.polling import PopPolling
 from ariane.broker.pop.returning import Returning
 from ariane.broker.pop.revive import Schedule
+from ariane.broker.pop.routes import TopicRoutes
 from ariane.clock import Timer, Timers
 from ariane.disk import Disk
 from ariane.errors import StoreError
@@ -73,6 +74,7 @@ class Pop:
         self.checkpoints = Checkpoints()
         self.orders = Orders()
         self.modes = RequestModeTable(saver)
+        self.routes = TopicRoutes(state)
         self.pops = PopPolling(state.store, state.timers)
         self.notices = PopPolling(state.store, state.timers)
         self._schedule = Schedule()

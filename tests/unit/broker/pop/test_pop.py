@@ -546,6 +546,17 @@ def test_what_was_popped_of_a_deleted_topic_is_gone_with_it(broker: Popping) -> 
     assert broker.pop() == []
 
 
+def test_the_retry_topic_goes_with_its_topic(broker: Popping) -> None:
+    broker.fill(2)
+    broker.pop()
+    broker.clock.advance(AFTER_S)
+    assert broker.state.topics.get(RETRY) is not None
+    broker.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+    assert broker.state.topics.get(RETRY) is None
+    broker.topic("T", 2)
+    assert broker.pop() == []
+
+
 def test_a_topic_made_anew_after_a_kill_is_not_given_back_what_it_never_had(
     broker: Popping,
 ) -> None:
