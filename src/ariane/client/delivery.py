@@ -39,12 +39,16 @@ class Source(Protocol):
         """It was not begun."""
         ...
 
-    def succeeded(self, message: ReceivedMessage, spent_s: float) -> None:
+    def succeeded(self, message: ReceivedMessage) -> None:
         """Its handler returned."""
         ...
 
-    async def failed(self, message: ReceivedMessage, error: Exception, spent_s: float) -> None:
+    async def failed(self, message: ReceivedMessage, error: Exception) -> None:
         """Its handler raised."""
+        ...
+
+    def spent(self, time_s: float) -> None:
+        """Handlers of some of its messages took so long together."""
         ...
 
 
@@ -110,7 +114,6 @@ class Tasks:
         self._idle: list[asyncio.Future[None]] = []
         self._is_waking = False  # an idle task has been woken and has not run yet
         self._is_stopping = False
-        self._straight = 0
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -158,36 +161,32 @@ class Tasks:
                 self._is_waking = False
 
     async def _handle_ready(self) -> None:
-        ready, monotonic_s = self._ready, self._clock.monotonic_s
-        begun_s = monotonic_s()
+        ready, handler, monotonic_s = self._ready, self._handler, self._clock.monotonic_s
+        source: Any = _NOBODY
+        left = STRAIGHT_MAX
+        begun_s = 0.0
         while ready and not self._is_stopping:
             message = ready.popleft()
-            if ready and self._idle:
+            if not self._is_waking and ready:
                 self._wake()
-            source = source_of(message)
+            if message.holder is not source:  # the clock is read once for messages of one answer
+                ended_s = monotonic_s()
+                source.spent(ended_s - begun_s)
+                source, begun_s = message.holder, ended_s
             if not source.may_begin(message):
                 source.declined(message)
                 continue
             try:
-                await self._handler(message)
-            except asyncio.CancelledError:
-                if _is_cancelled():
-                    raise
-                error = ClientError("something that the handler waited for was cancelled")
-                await source.failed(message, error, monotonic_s() - begun_s)
-                begun_s = monotonic_s()
-            except Exception as error:  # whatever users raise is for their message's account
-                await source.failed(message, error, monotonic_s() - begun_s)
-                begun_s = monotonic_s()
+                await handler(message)
+            except (Exception, asyncio.CancelledError) as error:
+                await source.failed(message, _failure(error))
             else:
-                ended_s = monotonic_s()
-                source.succeeded(message, ended_s - begun_s)
-                begun_s = ended_s
-            self._straight += 1
-            if self._straight >= STRAIGHT_MAX:
-                self._straight = 0
+                source.succeeded(message)
+            left -= 1
+            if not left:
+                left = STRAIGHT_MAX
                 await asyncio.sleep(0)
-                begun_s = monotonic_s()
+        source.spent(monotonic_s() - begun_s)
 
 
 class _Outcome:
@@ -301,10 +300,12 @@ class Threads:
             message, source = outcome.message, source_of(outcome.message)
             if not outcome.was_begun:
                 source.declined(message)
-            elif outcome.error is None:
-                source.succeeded(message, outcome.spent_s)
+                continue
+            source.spent(outcome.spent_s)
+            if outcome.error is None:
+                source.succeeded(message)
             else:
-                work = source.failed(message, outcome.error, outcome.spent_s)
+                work = source.failed(message, outcome.error)
                 task = self._loop.create_task(work)
                 self._failures.add(task)
                 task.add_done_callback(self._failures.discard)
@@ -377,7 +378,21 @@ async def _awaited(result: Awaitable[object]) -> None:
     await result
 
 
-def _is_cancelled() -> bool:
-    """Whether this task is to end, rather than what it waited for."""
+def _failure(error: Exception | asyncio.CancelledError) -> Exception:
+    """What the handler failed with; raises the cancellation that means this task."""
+    if isinstance(error, Exception):
+        return error
     task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
+    if task is None or task.cancelling():
+        raise error
+    return ClientError("something that the handler waited for was cancelled")
+
+
+class _Nobody:
+    """The source before the first message."""
+
+    def spent(self, time_s: float) -> None:
+        """Nothing has been."""
+
+
+_NOBODY: Final = _Nobody()

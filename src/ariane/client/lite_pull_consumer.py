@@ -190,6 +190,7 @@ class LitePullConsumer:
         """Messages that are there, or the first to come; none when the time is up."""
         self._check_started()
         self._count_polled()
+        await asyncio.sleep(0)  # who polls without a pause must not keep pulls from going on
         if not self._any_ready() and timeout_s > 0:
             await self._wait(timeout_s)
         polled: list[ReceivedMessage] = []

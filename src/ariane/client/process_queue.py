@@ -108,8 +108,10 @@ class ProcessQueue:
         self.message_count -= 1
         self.byte_count -= message.size
         unfinished = self._unfinished
-        while unfinished and unfinished[0].is_done:
+        if unfinished[0] is message:
             unfinished.popleft()
+            while unfinished and unfinished[0].is_done:
+                unfinished.popleft()
         return True
 
     def drop(self) -> int:

@@ -88,8 +88,8 @@ class PullLoop:
         self._may_pull = may_pull
         self._may_span = may_span
         self._count_max = count_max
+        self.is_full = False  # waits until `finished` tells of room, or for a while
         self._room = asyncio.Event()
-        self._is_full = False
         self._failures = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -106,7 +106,7 @@ class PullLoop:
 
     def finished(self) -> None:
         """Something that was held is not any more."""
-        if self._is_full and self._fullness() is None:
+        if self.is_full and self._fullness() is None:
             self._room.set()
 
     async def _pull_forever(self) -> None:
@@ -160,13 +160,13 @@ class PullLoop:
         return min(first_s * back_off, FAILED_MAX_S)
 
     async def _wait_for_room(self) -> None:
-        self._is_full = True
+        self.is_full = True
         self._room.clear()
         timer = self._session.timers.after(ROOM_CHECK_S, self._room.set)
         try:
             await self._room.wait()
         finally:
-            self._is_full = False
+            self.is_full = False
             timer.cancel()
 
     def _fullness(self) -> str | None:

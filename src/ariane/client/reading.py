@@ -138,15 +138,19 @@ class Reader:
             self._busy = None
             self._rest()
 
-    def succeeded(self, message: ReceivedMessage, spent_s: float) -> None:
+    def succeeded(self, message: ReceivedMessage) -> None:
         """Its handler returned."""
-        self._statistics.succeeded(spent_s)
-        if message.queue_offset not in self._going_back:
+        self._statistics.successes += 1
+        if not self._going_back or message.queue_offset not in self._going_back:
             self.finish(message)
 
-    async def failed(self, message: ReceivedMessage, error: Exception, spent_s: float) -> None:
+    def spent(self, time_s: float) -> None:
+        """Handlers of some of its messages took so long together."""
+        self._statistics.spent_s += time_s
+
+    async def failed(self, message: ReceivedMessage, error: Exception) -> None:
         """Its handler raised."""
-        self._statistics.failed(spent_s)
+        self._statistics.failures += 1
         delay_s = error.delay_s if isinstance(error, RetryLater) else None
         if not isinstance(error, RetryLater):
             log.warning("handler failed group=%s %r", self._desk.group, message, exc_info=error)
@@ -193,9 +197,10 @@ class Reader:
             return
         if not self.process.finish(message):
             message.is_done = True
-        if message.is_started and self._on_settled is not None:
+        if self._on_settled is not None and message.is_started:
             self._on_settled()
-        self._pulls.finished()
+        if self._pulls.is_full:
+            self._pulls.finished()
         if self._busy is message:
             self._busy = None
             self._rest()

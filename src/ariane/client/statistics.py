@@ -54,7 +54,7 @@ class ConsumeStatistics:
         self.received = 0
         self.successes = 0
         self.failures = 0
-        self.spent_s = 0.0
+        self.spent_s = 0.0  # by handlers, of both
         self._samples = deque([self._counts(now_s)], maxlen=WINDOW)
 
     def pulled(self, count: int, spent_s: float) -> None:
@@ -62,16 +62,6 @@ class ConsumeStatistics:
         self.pulls += 1
         self.pull_spent_s += spent_s
         self.received += count
-
-    def succeeded(self, spent_s: float) -> None:
-        """A handler returned after so long."""
-        self.successes += 1
-        self.spent_s += spent_s
-
-    def failed(self, spent_s: float) -> None:
-        """A handler raised after so long."""
-        self.failures += 1
-        self.spent_s += spent_s
 
     def sample(self, *, now_s: float) -> None:
         """Remember the counts as they are."""
