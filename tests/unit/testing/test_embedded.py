@@ -146,7 +146,7 @@ def test_clients_outlive_any_jump_of_time(ariane_broker: EmbeddedBroker) -> None
         client.send("orders", b"before")
         connections = ariane_broker.call(lambda: set(ariane_broker.broker.connections))
         ariane_broker.advance(3 * 86_400)
-        assert ariane_broker.call(lambda: set(ariane_broker.broker.connections)) == connections
+        assert ariane_broker.call(lambda: set(ariane_broker.broker.connections)) >= connections
         client.send("orders", b"after")
         assert client.admin.topic_route("orders").addresses
     assert bodies(ariane_broker, "orders") == [b"before", b"after"]
