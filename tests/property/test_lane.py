@@ -10,18 +10,23 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ariane.broker.dispatch import dispatch
+from ariane.clock import ManualClock
 from ariane.codes import RequestCode
 from ariane.config import StoreConfig
 from ariane.errors import ProtocolError
 from ariane.protocol.command import Command, CommandDecoder, Serializer
 from ariane.protocol.message import BatchEntry, encode_batch
+from ariane.topics import TIMER_TOPIC
 from tests.unit.broker.rig import Peer, Rig, pull_fields, send_fields
 
-TOPICS = {"T": 6, "Other": 6, "ReadOnly": 4, "%RETRY%g": 6}
+TOPICS = {"T": 6, "Other": 6, "ReadOnly": 4, "%RETRY%g": 6, TIMER_TOPIC: 6}
+TYPED_TOPICS = {"OnlyNormal": "NORMAL", "OnlyDelayed": "DELAY"}
 SMALL = StoreConfig(
     segment_bytes=8192, queue_file_bytes=20 * 40, index_slot_count=7, index_entry_count=50
 )
@@ -66,6 +71,8 @@ class Twin:
         self.rig = Rig(store_config=self.store_config)
         for name, permission in TOPICS.items():
             self.rig.topic(name, queues=2, permission=permission)
+        for name, kind in TYPED_TOPICS.items():
+            self.rig.topic(name, queues=2, attributes={"message.type": kind})
         self.rig.subscribe("members", "T", "TagA", version=5)
         sql = "color IS NULL AND TAGS = 'TagA'"
         self.rig.subscribe("picky", "T", sql, version=5, expression_type="SQL92")
@@ -118,15 +125,59 @@ def properties(draw: st.DrawFn) -> str:
     return draw(st.sampled_from([plain, plain, plain + odd, odd, plain.removesuffix("\x02")]))
 
 
+START_MS = ManualClock().wall_ms()
+DELAY_MS_MAX = 259_200_000  # timerMaxDelaySec
+LEVELS = ["1", "2", "17", "18", "19", "0", "-1", "+1", "007", " 3", "3 ", "x", "9" * 30, "٣"]
+TIMES = [
+    "1",
+    "999",
+    "1000",
+    "1001",
+    "0",
+    "-1",
+    "+5",
+    "005",
+    " 5",
+    "x",
+    "9" * 15,
+    "9" * 16,
+    "9" * 40,
+]
+WISHES = [
+    *(("DELAY", text) for text in LEVELS),
+    *(("TIMER_DELAY_MS", text) for text in (*TIMES, str(DELAY_MS_MAX), str(DELAY_MS_MAX + 1))),
+    *(("TIMER_DELAY_SEC", text) for text in (*TIMES, "259200", "259201")),
+    *(("TIMER_DELIVER_MS", text) for text in TIMES),
+    *(
+        ("TIMER_DELIVER_MS", str(START_MS + later_ms))
+        for later_ms in (-1, 0, 1, 2, 999, 1000, 1001, 2000, DELAY_MS_MAX, DELAY_MS_MAX + 1)
+    ),
+    ("TIMER_OUT_MS", "5"), ("TIMER_DEL_UNIQKEY", "K"), ("TIMER_", "5"), ("TIMER_x", "5"),
+    ("REAL_TOPIC", "Other"), ("REAL_QID", "1"),
+]  # fmt: skip
+wishes = st.sampled_from(WISHES)
+
+
+@st.composite
+def late_properties(draw: st.DrawFn) -> str:
+    """Of messages that ask to come later, most of them plainly."""
+    plain = (
+        f"TAGS\x01TagA\x02KEYS\x01k1 k2\x02UNIQ_KEY\x01{draw(words | st.text('a ', min_size=1))}"
+    )
+    asked = draw(st.lists(wishes, min_size=1, max_size=draw(st.sampled_from([1, 1, 1, 3]))))
+    end = draw(st.sampled_from(["\x02", "\x02", ""]))
+    return "\x02".join([plain, *(f"{name}\x01{value}" for name, value in asked)]) + end
+
+
 odd_numbers = st.sampled_from([-1, 0, 1, 2, 7, "", "x", "1 ", "007", 1 << 33])
 
 
 @st.composite
 def sends(draw: st.DrawFn) -> tuple[int, dict[str, Any], bytes]:
     fields = send_fields(
-        topic=draw(st.sampled_from(["T", "T", "T", *TOPICS, "New", "bad topic"])),
+        topic=draw(st.sampled_from(["T", "T", "T", *TOPICS, *TYPED_TOPICS, "New", "bad topic"])),
         queue_id=draw(st.integers(0, 1)),
-        properties=draw(properties()),
+        properties=draw(st.one_of(properties(), late_properties())),
         system_flag=draw(st.sampled_from([0, 0, 0, 1, 0x10, 4, 0x301])),
         reconsume_times=draw(st.integers(0, 2)),
     )
@@ -256,6 +307,48 @@ def test_lane_and_handlers_are_one_with_synchronous_flush(commands: list[Command
     check_equal(hot, cold)
 
 
+@st.composite
+def late_streams(draw: st.DrawFn) -> list[Command]:
+    """Sends to one topic that ask to come later, many more than a queue file or a slot holds."""
+    asked = draw(st.lists(st.one_of(late_properties(), properties()), min_size=1, max_size=6))
+    fields = [
+        send_fields(queue_id=number % 2, properties=text) for number, text in enumerate(asked)
+    ]
+    return [
+        Command(
+            RequestCode.SEND_MESSAGE_V2,
+            opaque=number,
+            ext={name: str(value) for name, value in fields[number % len(fields)].items()},
+            body=b"x" * (number % 7 + 1),
+        )
+        for number in range(draw(st.integers(1, 150)))
+    ]
+
+
+@settings(max_examples=40)
+@given(late_streams(), st.sampled_from([SMALL, SYNC]), st.data())
+def test_lane_and_handlers_set_the_same_aside(
+    commands: list[Command], store_config: StoreConfig, data: st.DataObject
+) -> None:
+    """The clock goes on between them, so that waiting messages are taken in and delivered."""
+    config = replace(
+        store_config,
+        timer_slot_messages_max=data.draw(st.sampled_from([20, 40, 2**31 - 1])),
+    )
+    hot, cold = Twin(config), Twin(config)
+    for twin in (hot, cold):
+        twin.rig.state.timer.start(twin.rig.timers)
+        twin.rig.state.schedule.start(twin.rig.timers)
+    for first in range(0, len(commands), 40):
+        for command in commands[first : first + 40]:
+            hot.by_lane(command.encode(), 1 << 16)
+            cold.by_handlers([read_back(command)])
+        pause_s = data.draw(st.sampled_from([0.001, 0.02, 0.5, 3.0]))
+        for twin in (hot, cold):
+            twin.rig.clock.advance(pause_s)
+    check_equal(hot, cold)
+
+
 def read_back(command: Command) -> Command:
     (found,) = CommandDecoder().feed(command.encode())
     return found
@@ -283,6 +376,50 @@ def test_plain_requests_do_take_the_lane() -> None:
     twin.rig.topic("T", queues=3)
     twin.by_lane(send, 4096)
     assert twin.rig.state.lane.request_count == 5, "a change makes every check be made again"
+
+
+@pytest.mark.parametrize("topic", ["T", "OnlyDelayed", "OnlyNormal", TIMER_TOPIC])
+@pytest.mark.parametrize(
+    "store_config", [SMALL, SYNC, replace(SMALL, timer_enabled=False)], ids=["async", "sync", "off"]
+)
+def test_every_wish_is_met_alike(topic: str, store_config: StoreConfig) -> None:
+    alone = [f"{name}\x01{value}\x02" for name, value in WISHES]
+    pairs = [first + second for first in alone[::5] for second in alone[::7]]
+    asked = ["", *alone, *pairs, alone[0].removesuffix("\x02")]
+    asked += [f"{alone[0]}x\x01{'y' * size}\x02" for size in (32_500, 32_600, 32_650, 32_700)]
+    hot, cold = Twin(store_config), Twin(store_config)
+    for number, text in enumerate(asked):
+        key = "K" * (800 if number % 10 == 9 else 1 + number % 3)  # handles of every length
+        fields = send_fields(topic=topic, properties=f"UNIQ_KEY\x01{key}\x02TAGS\x01a\x02{text}")
+        command = Command(
+            RequestCode.SEND_MESSAGE_V2,
+            opaque=number,
+            ext={name: str(value) for name, value in fields.items()},
+            body=b"hello",
+        )
+        hot.by_lane(command.encode(), 1 << 16)
+        cold.by_handlers([read_back(command)])
+    check_equal(hot, cold)
+
+
+def test_plain_wishes_to_come_later_do_take_the_lane() -> None:
+    plain = ["DELAY\x011", "DELAY\x0118", "TIMER_DELAY_SEC\x0110", "TIMER_DELAY_MS\x011500"]
+    odd = [
+        "DELAY\x0119",
+        "DELAY\x0101",
+        "DELAY\x011\x02TIMER_DELAY_SEC\x011",
+        "TIMER_DELIVER_MS\x015",
+    ]
+    for text, takes in [*((text, True) for text in plain), *((text, False) for text in odd)]:
+        twin = Twin(SMALL)
+        fields = send_fields(properties=f"UNIQ_KEY\x01K1\x02{text}\x02")
+        send = Command(
+            RequestCode.SEND_MESSAGE_V2,
+            ext={name: str(value) for name, value in fields.items()},
+            body=b"hello",
+        ).encode()
+        twin.by_lane(send * 4, 4096)
+        assert twin.rig.state.lane.request_count == (3 if takes else 0), text
 
 
 @settings(max_examples=300)

@@ -19,11 +19,13 @@ from ariane.broker.messages import own_properties
 from ariane.codes import PullFlag
 from ariane.kernel.lane import Grant, Lane, LaneReader, TopicSlot, grant_key_of
 from ariane.kernel.log import Queue, Tags
+from ariane.kernel.waiting import Shelf, Waiting
 from ariane.protocol.command import FrameReader, command_of
 from ariane.protocol.limits import FRAME_BYTES_MAX, HEADER_BYTES_MAX
+from ariane.store.delays import delays_ms_of
 from ariane.store.hosts import host_bytes_of
 from ariane.store.store import READ_BYTES_MAX
-from ariane.topics import is_retry_or_dead_letter
+from ariane.topics import SCHEDULE_TOPIC, TIMER_TOPIC, is_retry_or_dead_letter
 
 if TYPE_CHECKING:
     from ariane.broker.handlers.pull import Access
@@ -42,12 +44,23 @@ class HotLane:
     def __init__(self, state: BrokerState) -> None:
         self._state = state
         store = self._store = state.store
+        self._waiting = Waiting(
+            Shelf(
+                SCHEDULE_TOPIC.encode(),
+                len(delays_ms_of(state.store_config.delay_levels)),
+                partial(store.queue, SCHEDULE_TOPIC),
+            ),
+            Shelf(TIMER_TOPIC.encode(), 1, partial(store.queue, TIMER_TOPIC)),
+            store.timer.count_at,
+        )
         self._lane = Lane(
             store.log,
+            self._waiting,
             decode=command_of,
             begin=self._begin,
             make_room=store.make_room,
             on_placed=store.advance,
+            on_timed=state.timer.soon,
             on_arrivals=self._arrived,
             host=host_bytes_of(state.store_host),
             is_sync=state.store_config.is_sync_flush,
@@ -77,8 +90,17 @@ class HotLane:
     def configure(self) -> None:
         """Take over the broker's settings, after any of them changed."""
         state = self._state
+        suffix = own_properties(state.config).encode()
+        self._waiting.configure(
+            suffix=suffix,
+            broker_name=state.config.name.encode(),
+            is_timer_on=state.store_config.timer_enabled,
+            delay_ms_max=state.store_config.timer_delay_max_s * 1000,
+            precision_ms=state.store_config.timer_precision_ms,
+            slot_messages_max=state.store_config.timer_slot_messages_max,
+        )
         self._lane.configure(
-            suffix=own_properties(state.config).encode(),
+            suffix=suffix,
             region=state.config.region.encode(),
             trace_on=state.config.trace_on,
             message_bytes_max=state.store_config.message_bytes_max,
@@ -101,7 +123,11 @@ class HotLane:
         """A plain send to this queue was carried out; the next may take the lane."""
         lane = self._lane
         lane.index = self._state.store.index
-        if is_retry_or_dead_letter(topic.name) or declared_type(topic) is not None:
+        if (
+            is_retry_or_dead_letter(topic.name)
+            or declared_type(topic) is not None
+            or topic.name == TIMER_TOPIC
+        ):
             return  # the handlers have more to look at
         name = topic.name.encode()
         slot = lane.topics.get(name)
@@ -160,6 +186,10 @@ class HotLane:
         stats = self._state.stats
         for slot in self._lane.topics.values():
             stats.put_to(slot.name.decode()).add(*self._gain(slot))
+        for shelf in (self._waiting.levels, self._waiting.times):
+            messages, byte_count = shelf.take()
+            if messages:
+                stats.put_to(shelf.name.decode()).add(messages, byte_count)
         for grant, (topic, group) in self._owners.items():
             stats.got_by(topic, group).add(*self._gain(grant))
 

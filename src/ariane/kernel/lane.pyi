@@ -3,6 +3,7 @@ from typing import Any
 
 from ariane.kernel.log import Index, Log, Queue, Tags
 from ariane.kernel.pop import PopLane
+from ariane.kernel.waiting import Waiting
 
 class TopicSlot:
     name: bytes
@@ -32,16 +33,19 @@ class Lane:
     topics: dict[bytes, TopicSlot]
     grants: dict[bytes, Grant]
     pops: PopLane | None
+    waiting: Waiting
     held_bytes: int
     hot_count: int
     def __init__(
         self,
         log: Log,
+        waiting: Waiting,
         *,
         decode: Callable[[bytes], Any],
         begin: Callable[[], int],
         make_room: Callable[[Queue], bool],
         on_placed: Callable[[], None],
+        on_timed: Callable[[], None],
         on_arrivals: Callable[[list[Queue]], None],
         host: bytes,
         is_sync: bool,

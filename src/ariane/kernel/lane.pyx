@@ -28,6 +28,7 @@ from ariane.kernel.log cimport (
     find_properties, key_count, load16, load32, next_store_ms, place, read_entries, record_size, save32, save64,
     tags_code_of, visible_end, end_entry_of, expect_queue, expect_read, expect_write,
 )
+from ariane.kernel.waiting cimport Shelf, Waiting
 
 cdef enum:
     SEND = 10
@@ -129,8 +130,8 @@ cdef class Lane:
     `decode(frame)` makes a Command of a whole frame; `begin()` gives the wall clock in milliseconds,
     or a negative number while nothing may take the lane; `make_room(queue)` tries to find room for
     another entry and says whether it did; `on_placed()` hears that the log grew, when
-    its end is not shown at once; `on_arrivals(queues)` hears of queues that grew while somebody
-    waited for them.
+    its end is not shown at once; `on_timed()` hears that messages wait for a time now;
+    `on_arrivals(queues)` hears of queues that grew while somebody waited for them.
     """
 
     cdef Log log
@@ -138,6 +139,7 @@ cdef class Lane:
     cdef readonly dict topics   # name -> TopicSlot
     cdef readonly dict grants   # grant_key_of(...) -> Grant
     cdef public PopLane pops    # None: pops and acknowledgements are all for the handlers
+    cdef readonly Waiting waiting
     cdef bint is_sync
     cdef bint moves_visible
     cdef readonly int64_t held_bytes
@@ -146,8 +148,10 @@ cdef class Lane:
     cdef object begin
     cdef object make_room
     cdef object on_placed
+    cdef object on_timed
     cdef object on_arrivals
     cdef bint has_placed
+    cdef bint has_timed
     cdef bytes suffix
     cdef bytes region
     cdef bytes trace
@@ -169,17 +173,19 @@ cdef class Lane:
     cdef Place* places              # the open topics again, by a hash of their names
     cdef Py_ssize_t place_count
 
-    def __init__(self, Log log not None, *, decode, begin, make_room, on_placed, on_arrivals, bytes host not None, bint is_sync,
-                 bint moves_visible, int64_t frame_bytes_max, int64_t header_bytes_max, int64_t held_bytes_max):
+    def __init__(self, Log log not None, Waiting waiting not None, *, decode, begin, make_room, on_placed, on_timed,
+                 on_arrivals, bytes host not None, bint is_sync, bint moves_visible, int64_t frame_bytes_max, int64_t header_bytes_max, int64_t held_bytes_max):
         self.log = log
+        self.waiting = waiting
         self.topics = {}
         self.grants = {}
         self.decode = decode
         self.begin = begin
         self.make_room = make_room
         self.on_placed = on_placed
+        self.on_timed = on_timed
         self.on_arrivals = on_arrivals
-        self.has_placed = False
+        self.has_placed = self.has_timed = False
         self.host = host
         self.is_sync = is_sync
         self.moves_visible = moves_visible
@@ -285,6 +291,7 @@ cdef class Lane:
         memset(self.places, 0, self.place_count * sizeof(Place))
         self.topics.clear()
         self.grants.clear()
+        self.waiting.forget()
         self.last_topic = None
 
 
@@ -349,6 +356,7 @@ cdef class LaneReader:
         cdef int64_t size, whole
         cdef uint32_t word
         cdef uint8_t* frame
+        lane.waiting.begin()
         try:
             while self.end - self.at >= 8:
                 frame = self.at
@@ -443,6 +451,9 @@ cdef class LaneReader:
         if lane.has_placed:
             lane.has_placed = False
             lane.on_placed()
+        if lane.has_timed:
+            lane.has_timed = False
+            lane.on_timed()
         if lane.arrivals:
             arrivals = lane.arrivals
             lane.arrivals = []
@@ -540,40 +551,83 @@ cdef class LaneReader:
         draft.system_flag = <int32_t> system_flag
         draft.reconsume_times = <int32_t> reconsume_times
         if is_batch:
+            if found.is_late:
+                return False
             return self.send_batch(head, body, queue, &draft, &found)
         if found.unique_key.size == 0 or found.ends_open:
             return False
         draft.body = body
         draft.properties = properties
+        draft.flag = <int32_t> flag
+        if found.is_late:
+            return self.place_aside(head, &draft, &found)
         draft.suffix.at = <const uint8_t*> PyBytes_AS_STRING(lane.suffix)
         draft.suffix.size = len(lane.suffix)
-        draft.flag = <int32_t> flag
         return self.place_one(head, queue, &draft, &found)
 
     cdef bint place_one(self, Head* head, Queue queue, Draft* draft, Properties* found) except -1:
+        cdef int64_t queue_offset = queue.end
+        cdef int64_t log_offset = self.append(queue, draft, found)
+        if log_offset < 0:
+            return False
+        self.lane.last_topic.message_count += 1
+        self.lane.last_topic.byte_count += self.lane.log.end - log_offset
+        self.grew(queue)
+        if not head.flag & ONE_WAY_FLAG:
+            self.answer_send(head, found, queue.queue_id, queue_offset, log_offset, NO_TEXT)
+        return True
+
+    cdef bint place_aside(self, Head* head, Draft* draft, Properties* found) except -1:
+        """Place a message where it waits; the answer names the queue that was asked for."""
+        cdef Lane lane = self.lane
+        cdef Waiting waiting = lane.waiting
+        cdef Text topic = draft.topic
+        cdef Text handle = NO_TEXT
+        cdef int32_t queue_id = draft.queue_id
+        cdef Queue queue = waiting.set_aside(found, draft, self.now_ms)
+        cdef Shelf shelf
+        if queue is None:
+            return False
+        cdef int64_t queue_offset = queue.end
+        cdef int64_t log_offset = self.append(queue, draft, found)
+        if log_offset < 0:
+            return False
+        if waiting.slot_ms >= 0:
+            shelf = waiting.times
+            lane.has_timed = True
+            handle = waiting.handle(topic, found.unique_key)
+        else:
+            shelf = waiting.levels
+        shelf.message_count += 1
+        shelf.byte_count += lane.log.end - log_offset
+        self.grew(queue)
+        if not head.flag & ONE_WAY_FLAG:
+            self.answer_send(head, found, queue_id, queue_offset, log_offset, handle)
+        return True
+
+    cdef int64_t append(self, Queue queue, Draft* draft, Properties* found) except? -1:
+        """Place a message; its log offset, or a Refusal and nothing was written."""
         cdef Lane lane = self.lane
         cdef int64_t store_ms = next_store_ms(lane.log, self.now_ms)
-        cdef int64_t queue_offset = queue.end
         cdef int64_t log_offset
-        cdef ReplyFrame reply
-        cdef Output output
         draft.keys = found.keys
         draft.unique_key = found.unique_key
         draft.tags_code = tags_code_of(lane.log, queue, found, store_ms)
         log_offset = place(lane.log, queue, lane.index, draft, store_ms)
         if log_offset == NEEDS_QUEUE_ROOM and lane.make_room(queue):
             log_offset = place(lane.log, queue, lane.index, draft, store_ms)
-        if log_offset < 0:
-            return False
-        self.placed(queue, 1, lane.log.end - log_offset)
-        if head.flag & ONE_WAY_FLAG:
-            return True
-        output = self.output_for(found)
-        begin_reply(&reply, output.room(512 + found.unique_key.size + len(lane.region)), head, 0, NO_TEXT)
-        self.begin_send_reply(&reply, queue, found)
+        return log_offset
+
+    cdef int answer_send(self, Head* head, Properties* found, int32_t queue_id, int64_t queue_offset, int64_t log_offset,
+                         Text handle) except -1:
+        cdef Lane lane = self.lane
+        cdef ReplyFrame reply
+        cdef Output output = self.output_for(found)
+        begin_reply(&reply, output.room(512 + found.unique_key.size + len(lane.region) + handle.size), head, 0, NO_TEXT)
+        self.begin_send_reply(&reply, queue_id, found)
         put_message_ids(&reply, lane.host, &log_offset, 1)
-        self.end_send_reply(&reply, head, output, queue_offset)
-        return True
+        self.end_send_reply(&reply, head, output, queue_offset, handle)
+        return 0
 
     cdef bint send_batch(self, Head* head, Text body, Queue queue, Draft* draft, Properties* wrapper) except -1:
         """Place every entry of a batch, once all have been looked at and all have room."""
@@ -591,7 +645,7 @@ cdef class LaneReader:
                 return False
             found = &_in_batch[count]
             find_properties(draft.properties, found)
-            if found.is_special or draft.body.size == 0:
+            if found.is_special or found.is_late or draft.body.size == 0:
                 return False
             draft.keys = found.keys
             draft.unique_key = found.unique_key
@@ -614,20 +668,21 @@ cdef class LaneReader:
             log_offsets[i] = place(lane.log, queue, lane.index, draft, store_ms)
             if log_offsets[i] < 0:
                 raise AssertionError("a batch that fitted does not fit any more")
-        self.placed(queue, count, total)
+        lane.last_topic.message_count += count
+        lane.last_topic.byte_count += total
+        self.grew(queue)
         if head.flag & ONE_WAY_FLAG:
             return True
         output = self.output_for(wrapper)
         begin_reply(&reply, output.room(512 + wrapper.unique_key.size + len(lane.region) + 60 * count), head, 0, NO_TEXT)
-        self.begin_send_reply(&reply, queue, wrapper)
+        self.begin_send_reply(&reply, queue.queue_id, wrapper)
         put_message_ids(&reply, lane.host, log_offsets, count)
-        self.end_send_reply(&reply, head, output, queue_offset)
+        self.end_send_reply(&reply, head, output, queue_offset, NO_TEXT)
         return True
 
-    cdef int placed(self, Queue queue, int64_t count, int64_t size) except -1:
+    cdef int grew(self, Queue queue) except -1:
+        """Show what was placed, and note who waits for it."""
         cdef Lane lane = self.lane
-        lane.last_topic.message_count += count
-        lane.last_topic.byte_count += size
         if lane.moves_visible:
             lane.log.visible = lane.log.end
         else:
@@ -644,16 +699,18 @@ cdef class LaneReader:
             return lane.later
         return lane.now
 
-    cdef void begin_send_reply(self, ReplyFrame* reply, Queue queue, Properties* found) noexcept:
+    cdef void begin_send_reply(self, ReplyFrame* reply, int32_t queue_id, Properties* found) noexcept:
         """Fields in the order of `protocol.headers.send.SendReply`."""
-        put_number(reply, "queueId", 7, queue.queue_id)
+        put_number(reply, "queueId", 7, queue_id)
         if found.unique_key.size:
             put_text(reply, "transactionId", 13, found.unique_key)
 
-    cdef int end_send_reply(self, ReplyFrame* reply, Head* head, Output output, int64_t queue_offset) except -1:
+    cdef int end_send_reply(self, ReplyFrame* reply, Head* head, Output output, int64_t queue_offset, Text handle) except -1:
         cdef Lane lane = self.lane
         put_bytes(reply, "TRACE_ON", 8, lane.trace)
         put_bytes(reply, "MSG_REGION", 10, lane.region)
+        if handle.size:
+            put_text(reply, "recallHandle", 12, handle)
         put_number(reply, "queueOffset", 11, queue_offset)
         end_header(reply, head, NO_TEXT, 0)
         output.size = reply.to - output.data

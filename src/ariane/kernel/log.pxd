@@ -36,7 +36,11 @@ cdef struct Properties:
     Text keys
     Text unique_key
     Text delay
+    Text timer            # of the one property that asks for a time
+    int64_t timer_unit_ms # what one of it stands for; 0: it is a time of the clock
     bint waits            # WAIT is absent or not "false"
+    bint is_late          # asks to come later, by level or by time
+    bint has_real         # holds a mark of messages that wait: REAL_TOPIC or REAL_QID
     bint is_special       # holds a key that only the Python handler may act on
     bint ends_open        # the last pair lacks its closing 0x02
 

@@ -873,9 +873,10 @@ cdef inline void note_property(const uint8_t* name, Py_ssize_t size, Text value,
     if initial == c'T':
         if is_key(name, size, "TAGS", 4):
             found.tags = value
-        elif is_key(name, size, "TRAN_MSG", 8) or is_key(name, size, "TRACE_ON", 8) or (
-                size > 6 and memcmp(name, <const char*> "TIMER_", 6) == 0):
+        elif is_key(name, size, "TRAN_MSG", 8) or is_key(name, size, "TRACE_ON", 8):
             found.is_special = True
+        elif size > 6 and memcmp(name, <const char*> "TIMER_", 6) == 0:
+            note_time(name, size, value, found)
     elif initial == c'K':
         if is_key(name, size, "KEYS", 4):
             found.keys = value
@@ -888,7 +889,10 @@ cdef inline void note_property(const uint8_t* name, Py_ssize_t size, Text value,
     elif initial == c'D':
         if is_key(name, size, "DELAY", 5):
             found.delay = value
-            found.is_special = True
+            found.is_late = True
+    elif initial == c'R':
+        if is_key(name, size, "REAL_TOPIC", 10) or is_key(name, size, "REAL_QID", 8):
+            found.has_real = True
     elif initial == c'M':
         if is_key(name, size, "MSG_REGION", 10) or is_key(name, size, "MSG_TYPE", 8):
             found.is_special = True
@@ -905,6 +909,20 @@ cdef inline void note_property(const uint8_t* name, Py_ssize_t size, Text value,
         if is_key(name, size, "__CRC32#", 8) or (
                 size > 16 and memcmp(name, <const char*> "__RMQ.TRANSIENT.", 16) == 0):
             found.is_special = True
+
+
+cdef void note_time(const uint8_t* name, Py_ssize_t size, Text value, Properties* found) noexcept nogil:
+    """One property may ask for a time; what else the timer knows is for the handlers, and so are two."""
+    if found.timer.size:
+        found.is_special = True
+    elif is_key(name, size, "TIMER_DELAY_SEC", 15):
+        found.timer_unit_ms = 1000
+    elif is_key(name, size, "TIMER_DELAY_MS", 14):
+        found.timer_unit_ms = 1
+    elif not is_key(name, size, "TIMER_DELIVER_MS", 16):
+        found.is_special = True
+    found.timer = value
+    found.is_late = True
 
 
 cdef inline bint is_false(Text value) noexcept nogil:
