@@ -100,6 +100,23 @@ def send_one_by_one(case: str, connections: int, factor: float) -> Callable[[Ben
     return run
 
 
+def send_later(case: str, wish: str) -> Callable[[Bench], list[Row]]:
+    """Messages that wait for hours, so that no delivery falls into a run."""
+
+    def run(bench: Bench) -> list[Row]:
+        def measure(contender: Contender, _: int) -> Run:
+            shape = ["-b", 128, "-c", 4, "-w", 64, "-t", bench.seconds]
+            return produced(contender, "--topic", case, "--property", wish, *shape)
+
+        figures = Figures(case, bench.interleave(measure))
+        figures.times_at_least("send rate", "msg/s", "msgs_per_s", 3)
+        figures.shown("CPU per million", "s", "server_cpu_s_per_m")
+        figures.shown("p99", "us", "p99_us")
+        return figures.rows
+
+    return run
+
+
 def batch(bench: Bench) -> list[Row]:
     """Batches, and how long after the last acknowledgement everything could be pulled."""
     base = int(time.time())
@@ -243,6 +260,8 @@ CASES: dict[str, Callable[[Bench], list[Row]]] = {
     "send-1k": send_pipelined("send-1k", 1024),
     "send-64x1": send_one_by_one("send-64x1", 64, 2.5),
     "send-1x1": send_one_by_one("send-1x1", 1, 1.6),
+    "delay-level": send_later("delay-level", "DELAY=18"),
+    "timer": send_later("timer", "TIMER_DELAY_SEC=7200"),
     "batch-32": batch,
     "pull-32": pull,
     "latency": end_to_end,
