@@ -41,6 +41,7 @@ COPY_SPARE_BYTES: Final = 128  # what the properties of a copy may take beyond t
 
 Identity = tuple[str, str, int, Host, int]
 
+_NO_CHANGES: Final[dict[str, str | None]] = {}
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _MAGIC_V1: Final = 0xDAA320A7
 _MAGIC_V2: Final = 0xDAA320AB  # two bytes of topic length instead of one
@@ -157,25 +158,21 @@ def immunity_ms_of(properties: Mapping[str, str]) -> int | None:
 
 def copy_of(stored: StoredMessage, first_offset: int, check_times: int) -> NewMessage:
     """A half message once more, to be placed behind all others."""
-    return replace(
-        _again(stored, topic=HALF_TOPIC, queue_id=0),
-        properties=_amended(
-            stored,
-            {
-                FIRST_OFFSET_KEY: str(first_offset),
-                CHECK_TIMES_KEY: str(check_times) if check_times else None,
-            },
-        ),
-    )
+    changes = {
+        FIRST_OFFSET_KEY: str(first_offset),
+        CHECK_TIMES_KEY: str(check_times) if check_times else None,
+    }
+    return _again(stored, topic=HALF_TOPIC, changes=changes)
 
 
 def committed_of(stored: StoredMessage) -> NewMessage:
     """The message its consumers get; it says which half message it was."""
-    return replace(
-        _again(stored, topic=real_topic_of(stored), queue_id=real_queue_of(stored)),
-        properties=_amended(stored, dict.fromkeys(OURS_UNTIL_COMMITTED)),
-        system_flag=stored.system_flag & ~(TRANSACTION_FLAGS | ADDRESS_FLAGS)
-        | SystemFlag.TRANSACTION_COMMIT,
+    return _again(
+        stored,
+        topic=real_topic_of(stored),
+        queue_id=real_queue_of(stored),
+        changes=dict.fromkeys(OURS_UNTIL_COMMITTED),
+        transaction_flag=SystemFlag.TRANSACTION_COMMIT,
         prepared_offset=stored.log_offset,
     )
 
@@ -185,17 +182,12 @@ def discarded_of(stored: StoredMessage) -> NewMessage:
 
     Its offset stays with it, so that a restart knows that this half message is done with.
     """
-    return replace(
-        _again(stored, topic=DISCARD_TOPIC, queue_id=0), prepared_offset=stored.log_offset
-    )
+    return _again(stored, topic=DISCARD_TOPIC, prepared_offset=stored.log_offset)
 
 
 def resumed_of(stored: StoredMessage) -> NewMessage:
     """A discarded message as a first half again, never asked after."""
-    return replace(
-        _again(stored, topic=HALF_TOPIC, queue_id=0),
-        properties=_amended(stored, {FIRST_OFFSET_KEY: None, CHECK_TIMES_KEY: None}),
-    )
+    return _again(stored, topic=HALF_TOPIC, changes={FIRST_OFFSET_KEY: None, CHECK_TIMES_KEY: None})
 
 
 def operation_of(half_offsets: list[int], *, host: Host, now_ms: int) -> NewMessage:
@@ -246,23 +238,31 @@ def moved_record(record: bytes, topic: str, queue_id: int) -> bytes:
     return head + middle + moved_topic + tail
 
 
-def _again(stored: StoredMessage, *, topic: str, queue_id: int) -> NewMessage:
-    """What is stored as a message to be placed elsewhere, with nothing else changed."""
+def _again(
+    stored: StoredMessage,
+    *,
+    topic: str,
+    queue_id: int = 0,
+    changes: Mapping[str, str | None] = _NO_CHANGES,
+    transaction_flag: int = 0,
+    prepared_offset: int = 0,
+) -> NewMessage:
+    """What is stored, to be placed elsewhere; properties are set, or removed (None)."""
+    properties = {
+        name: value for name, value in stored.properties.items() if name not in changes
+    } | {name: value for name, value in changes.items() if value is not None}
     return NewMessage(
         topic=topic,
         queue_id=queue_id,
         body=stored.stored_body,
-        properties=_amended(stored, {}),
+        properties=encode_properties(properties).encode(),
         born_host=stored.born_host,
         born_at_ms=stored.born_at_ms,
         flag=stored.flag,
-        system_flag=stored.system_flag & ~ADDRESS_FLAGS,
+        system_flag=stored.system_flag & ~(TRANSACTION_FLAGS | ADDRESS_FLAGS) | transaction_flag,
         reconsume_times=stored.reconsume_times,
+        prepared_offset=prepared_offset,
     )
-
-
-def _amended(stored: StoredMessage, changes: Mapping[str, str | None]) -> bytes:
-    return amended_properties(encode_properties(stored.properties).encode(), changes)
 
 
 def _number_of(text: str | None) -> int | None:
