@@ -41,6 +41,16 @@ COPY_SPARE_BYTES: Final = 128  # what the properties of a copy may take beyond t
 
 Identity = tuple[str, str, int, Host, int]
 
+_OURS_TO_SET: Final = tuple(
+    f"{name}\x01".encode()
+    for name in (
+        REAL_TOPIC_KEY,
+        REAL_QUEUE_KEY,
+        TRANSACTION_ID_KEY,
+        FIRST_OFFSET_KEY,
+        CHECK_TIMES_KEY,
+    )
+)
 _NO_CHANGES: Final[dict[str, str | None]] = {}
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _MAGIC_V1: Final = 0xDAA320A7
@@ -81,29 +91,29 @@ def as_plain(message: NewMessage, properties: Mapping[str, str]) -> NewMessage:
 
 def half_of(message: NewMessage, properties: Mapping[str, str], group: str) -> NewMessage:
     """The message as it lies in the half topic; MessageIllegal when its properties are too long."""
-    half = replace(
+    added = {
+        REAL_TOPIC_KEY: message.topic,
+        REAL_QUEUE_KEY: str(message.queue_id),
+        TRANSACTION_ID_KEY: properties[UNIQUE_KEY],
+    }
+    if not properties.get(GROUP_KEY):
+        added[GROUP_KEY] = group
+    text = message.properties
+    if any(mark in text for mark in _OURS_TO_SET):  # as in a message that is forwarded
+        text = amended_properties(text, dict.fromkeys((*added, FIRST_OFFSET_KEY, CHECK_TIMES_KEY)))
+    text += encode_properties(added).encode()
+    if len(text) + COPY_SPARE_BYTES > PROPERTIES_BYTES_MAX:
+        raise MessageIllegal(
+            f"the properties take {len(text)} bytes with the broker's own; a transactional message"
+            f" may have {PROPERTIES_BYTES_MAX - COPY_SPARE_BYTES}"
+        )
+    return replace(
         message,
         topic=HALF_TOPIC,
         queue_id=0,
         system_flag=message.system_flag & ~TRANSACTION_FLAGS,
-        properties=amended_properties(
-            message.properties,
-            {
-                FIRST_OFFSET_KEY: None,  # ours to set: a forwarded message may still have them
-                CHECK_TIMES_KEY: None,
-                GROUP_KEY: properties.get(GROUP_KEY) or group,
-                TRANSACTION_ID_KEY: properties.get(UNIQUE_KEY),
-                REAL_TOPIC_KEY: message.topic,
-                REAL_QUEUE_KEY: str(message.queue_id),
-            },
-        ),
+        properties=text,
     )
-    if len(half.properties) + COPY_SPARE_BYTES > PROPERTIES_BYTES_MAX:
-        raise MessageIllegal(
-            f"the properties take {len(half.properties)} bytes with the broker's own; a"
-            f" transactional message may have {PROPERTIES_BYTES_MAX - COPY_SPARE_BYTES}"
-        )
-    return half
 
 
 def described(stored: StoredMessage) -> Half:
