@@ -23,7 +23,7 @@ from ariane import Client, ReceivedMessage, Retry, Start
 from ariane.client import PushConsumer
 from ariane.client.popping import Handle
 from ariane.client.simple_consumer import SimpleConsumer
-from ariane.errors import ClientError
+from ariane.errors import BrokerBusy, ClientError
 from ariane.protocol.message import StoredMessage
 from tests.harness.processes import Ariane
 from tests.harness.processes import Server as Program
@@ -41,6 +41,7 @@ SETTINGS: dict[str, object] = {
     "transactionTimeOut": 500,
     "transactionCheckInterval": 500,
     "flushConsumerOffsetInterval": 500,
+    "waitTimeMillsInSendQueue": 5000,  # on a busy machine too
 }
 
 pytestmark = pytest.mark.slow
@@ -122,7 +123,7 @@ class Load:
     broker: Broker
     send: Callable[[str, int, int], Awaitable[object]]  # name, sender, number
     acknowledged: list[str] = field(default_factory=list)
-    unknown: set[str] = field(default_factory=set)
+    unknown: dict[str, ClientError] = field(default_factory=dict)
     is_over: bool = False
 
     async def sender(self, sender: int) -> None:
@@ -132,8 +133,8 @@ class Load:
             name = f"{sender}-{number}"
             try:
                 await self.send(name, sender, number)
-            except ClientError:
-                self.unknown.add(name)
+            except ClientError as error:
+                self.unknown[name] = error
             else:
                 self.acknowledged.append(name)
             number += 1
@@ -213,13 +214,13 @@ class Seen:
 async def all_came(load: Load, seen: Seen, wanted: Callable[[str], bool] = lambda _: True) -> None:
     """Wait until every acknowledged message that is wanted has come."""
     due = {name for name in load.acknowledged if wanted(name)}
-    assert len(due) >= BETWEEN_KILLS, "the load is too thin to prove anything"
+    assert len(due) >= 100, "the load is too thin to prove anything"
     try:
         await until(lambda: due <= seen.names, "what was acknowledged")
     except AssertionError:
         lost = sorted(due - seen.names)
         raise AssertionError(f"{len(lost)} of {len(due)} lost: {lost[:10]}") from None
-    strange = seen.names - set(load.acknowledged) - load.unknown
+    strange = seen.names - set(load.acknowledged) - load.unknown.keys()
     assert not strange, f"nobody sent {sorted(strange)[:10]}"
 
 
@@ -259,8 +260,8 @@ async def test_delay_levels(tmp_path: Path) -> None:
         early = [found for found in seen.deliveries if found.wall_ms < due_ms[found.name] - 1]
         assert not early, early[:5]
         stored, _ = report(load, seen)
-        # A kill may fall between a delivery and the note of it, once in each level's queue.
-        assert stored <= KILLS * 18
+        # A kill may fall between a delivery and the note of it, and then one message comes again.
+        assert stored <= KILLS
 
 
 async def test_timers(tmp_path: Path) -> None:
@@ -282,7 +283,8 @@ async def test_timers(tmp_path: Path) -> None:
         stored, _ = report(load, seen)
         # Each kill repeats at most what was due within one slot of a tenth of a second.
         per_slot = Counter(due // 100 for due in due_ms.values())
-        assert stored <= KILLS * max(per_slot.values()) * 2
+        print(f"{max(per_slot.values())} due within one slot")
+        assert stored <= KILLS * max(per_slot.values())
 
 
 def decision_on(name: str) -> bool | None:
@@ -660,6 +662,8 @@ async def test_a_group_that_never_comes_to_rest(tmp_path: Path) -> None:
                 await all_came(load, crowd.seen)
                 await all_came(load, crowd.seen_in_order)
                 crowd.is_over = True
+        refused = [error for error in load.unknown.values() if not isinstance(error, BrokerBusy)]
+        assert refused == [], "sends failed though nobody was killed"
         print(f"{crowd.joins} joins; a queue was shared for {watching.result():.2f} s at most")
         assert crowd.joins >= STORM_MEMBERS
         assert watching.result() <= SHARED_S_MAX
