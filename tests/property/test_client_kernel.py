@@ -10,10 +10,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ariane.client.courier import receipts_of
-from ariane.client.messages import SendReceipt, SendStatus
+from ariane.client.messages import Message, SendReceipt, SendStatus, properties_of
+from ariane.client.parcels import pack
+from ariane.client.settings import SendSettings
 from ariane.codes import PROTOCOL_VERSION, RequestCode, ResponseCode
 from ariane.errors import FrameError, RequestFailed
-from ariane.kernel.client import BatchBody, KeyMaker, Receipts, SendLane, Target
+from ariane.kernel.client import BatchBody, HotSends, KeyMaker, Receipts, SendLane, Target
 from ariane.protocol.bodies import MessageQueue
 from ariane.protocol.command import Command, Serializer, command_of, reply, request
 from ariane.protocol.headers.send import SendHeaderV2, SendReply
@@ -149,6 +151,7 @@ class World:
             schedule=self._schedule,
             arm=self.armed.append,
             write=self._write,
+            now_s=lambda: 7.5,
             scratch=self.scratch,
             frame_bytes_max=1 << 20,
             header_bytes_max=1 << 16,
@@ -257,6 +260,7 @@ def test_a_plain_answer_is_a_receipt_at_once() -> None:
     first, second = world.asked()
     assert world.scheduled == 1
     assert world.feed(stored(second.opaque, "AA,BB") + stored(first.opaque)) == []
+    assert world.lane.heard_s == 7.5
     assert one.outcome == SendReceipt(SendStatus.OK, "one", "AB", QUEUE, 5, None, None, "R")
     assert two.outcome == [
         SendReceipt(SendStatus.OK, "x", "AA", QUEUE, 5, None, None, "R"),
@@ -341,3 +345,117 @@ def test_keys_of_a_client_are_never_the_same() -> None:
 
     keys = UniqueKeys(Clock(), Dice(), process_id=1)
     assert len({keys.next() for _ in range(65_536)}) == 65_536
+
+
+@given(
+    tags=st.text("Aä", max_size=3),
+    keys=st.lists(st.text("kü", min_size=1, max_size=3), max_size=2),
+    properties=st.dictionaries(
+        st.text('ab"\\', min_size=1), st.text("xy\n", min_size=1), max_size=2
+    ),
+    level=st.integers(0, 3),
+    wait=st.booleans(),
+    flag=INT32,
+    body=st.binary(min_size=1, max_size=20),
+)
+def test_a_shortcut_sends_what_the_whole_way_would(
+    *,
+    tags: str,
+    keys: list[str],
+    properties: dict[str, str],
+    level: int,
+    wait: bool,
+    flag: int,
+    body: bytes,
+) -> None:
+    message = Message(
+        "orders",
+        body,
+        tags=tags,
+        keys=keys,
+        properties=properties,
+        delay_level=level,
+        wait=wait,
+        flag=flag,
+    )
+    world = World()
+    hot = hot_of(world)
+    text = properties_of(message)
+    waiting = hot.send(message.topic, message.body, text, message.wait, message.flag, 3.0)
+    assert waiting is not None
+    twin = KeyMaker(b"", _month_of).next(1_700_000_000_000)
+    parcel = pack(message, twin, 1_700_000_000_000, SendSettings())
+    assert (waiting.message_ids, waiting.born_ms) == (twin, parcel.born_ms)
+    assert (waiting.asked_s, waiting.deadline_s) == (5.0, 8.0)
+    (asked,) = world.asked()
+    whole = World()
+    whole.lane.send(
+        target_of(QUEUE),
+        parcel.message_ids,
+        parcel.properties,
+        parcel.body,
+        parcel.system_flag,
+        parcel.flag,
+        parcel.born_ms,
+        8.0,
+    )
+    assert [asked] == whole.asked()
+
+
+def hot_of(world: World, *, pending_max: int = 100) -> HotSends:
+    hot = HotSends(
+        wall_ms=lambda: 1_700_000_000_000,
+        monotonic_s=lambda: 5.0,
+        body_bytes_end=100,
+        pending_max=pending_max,
+    )
+    hot.learn("orders", [target_of(QUEUE)], [world.lane], KeyMaker(b"", _month_of), 0)
+    return hot
+
+
+def test_queues_of_a_shortcut_take_turns() -> None:
+    world = World()
+    queues = [MessageQueue(topic="orders", broker_name="b", queue_id=n) for n in range(3)]
+    hot = hot_of(world)
+    targets = [target_of(queue) for queue in queues]
+    hot.learn("orders", targets, [world.lane] * 3, KeyMaker(b"", _month_of), 7)
+    sent = [hot.send("orders", b"x", "", True, 0, 1.0) for _ in range(4)]
+    assert [one and one.target.queue.queue_id for one in sent] == [1, 2, 0, 1]
+    assert len({one.message_ids for one in sent if one}) == 4  # type: ignore[arg-type]
+
+
+NOT_FOR_HERE: dict[str, tuple[object, object, str]] = {
+    "a topic that was not learnt": ("bills", b"x", ""),
+    "no body": ("orders", None, ""),
+    "an empty body": ("orders", b"", ""),
+    "a long body": ("orders", bytes(100), ""),
+    "a text": ("orders", "text", ""),
+    "long properties": ("orders", b"x", "x" * (17 << 10)),
+    "no topic": (None, b"x", ""),
+}
+
+
+@pytest.mark.parametrize(("topic", "body", "properties"), NOT_FOR_HERE.values(), ids=NOT_FOR_HERE)
+def test_what_goes_the_whole_way(topic: Any, body: object, properties: str) -> None:
+    world = World()
+    hot = hot_of(world)
+    assert hot.send(topic, body, properties, True, 0, 1.0) is None
+    assert world.asked() == []
+
+
+def test_a_shortcut_is_closed_when_something_changed() -> None:
+    world = World()
+    hot = hot_of(world, pending_max=2)
+    assert hot.knows("orders")
+    assert hot.send("orders", b"x", "", True, 0, 1.0)
+    assert hot.send("orders", b"x", "", True, 0, 1.0)
+    assert hot.send("orders", b"x", "", True, 0, 1.0) is None  # too many wait
+    world.lane.abandon()
+    assert hot.send("orders", b"x", "", True, 0, 1.0) is None  # the connection is gone
+    hot.forget()
+    assert not hot.knows("orders")
+    hot.learn("orders", [target_of(QUEUE)], [None], KeyMaker(b"", _month_of), 0)
+    assert not hot.knows("orders")
+    assert hot.send("orders", b"x", "", True, 0, 1.0) is None  # there is no connection yet
+    with pytest.raises(ValueError, match="queues"):
+        hot.learn("orders", [], [], KeyMaker(b"", _month_of), 0)

@@ -104,6 +104,7 @@ class Batcher:
             batch.body.take(),
             batch_properties(self._session.unique_keys.next(), wait=wait),
             batch.message_ids,
+            self._session.clock.wall_ms(),
             kind=Kind.BATCH,
         )
         leaving = self._session.spawn(

@@ -2,13 +2,18 @@
 
 A send that times out or loses its connection may have been carried out, so a retry can store the
 message twice; its id is the same both times.
+
+`deliver` is the whole way. `begin` is a shortcut for the many sends that want nothing special of a
+topic that was sent to before, while all is well: the kernel makes the first attempt, and `go_on`
+takes over if it does not succeed. Whatever changes closes the shortcut until `deliver` has gone the
+whole way again.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, cast
 
 from msgspec.structs import replace
 
@@ -22,7 +27,7 @@ from ariane.client.send_retries import Retries, may_be_the_brokers
 from ariane.client.session import Session
 from ariane.codes import ResponseCode
 from ariane.errors import ClientError, ConnectionLost, RequestFailed, RequestTimeout
-from ariane.kernel.client import Target
+from ariane.kernel.client import HotSends, Target, Waiting
 from ariane.protocol.bodies import MessageQueue
 from ariane.protocol.command import Command
 from ariane.protocol.headers import decode_header
@@ -35,14 +40,19 @@ STORED: Final = {
     ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
 }
 UNANSWERED_BYTES_MAX: Final = 32 << 20  # beyond so much, further sends wait for room
+HOT_BYTES_END: Final = 16 << 10  # longer bodies, or beyond so many unanswered sends to a broker,
+HOT_PENDING_MAX: Final = 1_024  # and the whole way is gone, with its bound on bytes
 
 Choice = MessageQueue | Selector | None  # a queue, a rule that picks one, or by turns
+Outcome = SendReceipt | Command | ConnectionLost | RequestTimeout  # of one attempt
 
 
 class Courier:
     """The sends of one producer group."""
 
-    def __init__(self, session: Session, group: str, *, retries: int) -> None:
+    def __init__(
+        self, session: Session, group: str, *, retries: int, compress_from_bytes: int
+    ) -> None:
         self._session = session
         self._group = group
         self._retries = retries
@@ -51,6 +61,14 @@ class Courier:
         self._turn = session.random.randrange(1 << 16)
         self._outlets: dict[tuple[str, Kind], Outlet] = {}
         self._room = Room(UNANSWERED_BYTES_MAX)
+        self._hot = HotSends(
+            wall_ms=session.clock.wall_ms,
+            monotonic_s=session.clock.monotonic_s,
+            body_bytes_end=min(HOT_BYTES_END, compress_from_bytes),
+            pending_max=HOT_PENDING_MAX,
+        )
+        self.begin = self._hot.send
+        session.on_change.append(self._hot.forget)
 
     async def deliver(
         self, parcel: Parcel, choice: Choice, timeout_s: float
@@ -58,10 +76,11 @@ class Courier:
         """Have a broker store the parcel: one receipt, or a list of them for a batch."""
         now_s = self._clock.monotonic_s()
         deadline_s = now_s + timeout_s
-        if self._room.is_full:
+        room = self._room
+        if room.used >= UNANSWERED_BYTES_MAX:
             now_s = await self._wait_for_room(timeout_s)
         size = len(parcel.body)
-        self._room.take(size)
+        room.used += size
         try:
             target = self.target_now(parcel, choice, now_s)
             if target is None:
@@ -70,10 +89,45 @@ class Courier:
                 outcome = await self._attempt(target, parcel, deadline_s, now_s)
             except (ConnectionLost, RequestTimeout, RequestFailed) as error:
                 return await self.deliver_again(parcel, choice, deadline_s, target, error)
-            self.answered(target, now_s)
+            if choice is None and parcel.kind is Kind.PLAIN:
+                self._learn(parcel.topic, now_s)
             return outcome
         finally:
-            self._room.give(size)
+            room.give(size)
+
+    async def go_on(
+        self,
+        parcel: Parcel,
+        waiting: Waiting,
+        outcome: Outcome,
+    ) -> SendReceipt:
+        """What comes of a send that `begin` began and that did not end plainly."""
+        try:
+            if isinstance(outcome, ConnectionLost | RequestTimeout):
+                raise outcome
+            if isinstance(outcome, Command):
+                outcome = cast(
+                    SendReceipt, receipts_of(outcome, waiting.target, parcel.message_ids)
+                )
+        except (ConnectionLost, RequestTimeout, RequestFailed) as error:
+            again = self.deliver_again(parcel, None, waiting.deadline_s, waiting.target, error)
+            return cast(SendReceipt, await again)
+        self.answered(waiting.target, waiting.asked_s, waiting.asked_s + waiting.latency_s)
+        return outcome
+
+    def _learn(self, topic: str, now_s: float) -> None:
+        """Let plain sends to the topic take the shortcut, while all its brokers are well."""
+        outlet = self._outlets[topic, Kind.PLAIN]
+        self._faults.forgive(now_s=now_s)
+        if (
+            self._faults
+            or self._hot.knows(topic)
+            or outlet.route is not self._session.routes.known(topic)
+        ):
+            return
+        lanes = [self._session.lanes.get(target.address) for target in outlet.targets]
+        self._turn += 1
+        self._hot.learn(topic, outlet.targets, lanes, self._session.unique_keys.maker, self._turn)
 
     async def deliver_again(
         self,
@@ -92,6 +146,7 @@ class Courier:
             wait_s = retries.wait_s_after(error, self._session.random)
             if may_be_the_brokers(error):
                 self._faults.failed(target.broker_name, now_s=now_s)
+                self._hot.forget()
             if wait_s is None or now_s + wait_s >= deadline_s:
                 raise _explained(error, parcel.topic, tried) from error
             self._session.refresh_route(parcel.topic)
@@ -102,18 +157,15 @@ class Courier:
             if now_s >= deadline_s:  # looking for another took all the time that was left
                 raise _explained(error, parcel.topic, tried) from error
             try:
-                outcome = await self._attempt(target, parcel, deadline_s, now_s)
+                return await self._attempt(target, parcel, deadline_s, now_s)
             except (ConnectionLost, RequestTimeout, RequestFailed) as failure:
                 error = failure
-                continue
-            self.answered(target, now_s)
-            return outcome
 
-    def answered(self, target: Target, asked_s: float) -> None:
+    def answered(self, target: Target, asked_s: float, heard_s: float) -> None:
         """A broker has answered a send; note whether it took its time."""
-        now_s = self._clock.monotonic_s()
-        if now_s - asked_s >= SLOW_S or self._faults:
-            self._faults.answered(target.broker_name, now_s - asked_s, now_s=now_s)
+        if heard_s - asked_s >= SLOW_S or self._faults:
+            self._faults.answered(target.broker_name, heard_s - asked_s, now_s=heard_s)
+            self._hot.forget()
 
     def target_now(self, parcel: Parcel, choice: Choice, now_s: float) -> Target | None:
         """Where the parcel goes, if the topic's queues are known; takes no time."""
@@ -148,7 +200,7 @@ class Courier:
             parcel.body,
             parcel.system_flag,
             parcel.flag,
-            self._clock.wall_ms(),
+            parcel.born_ms,
         )
 
     async def _attempt(
@@ -164,11 +216,12 @@ class Courier:
             parcel.body,
             parcel.system_flag,
             parcel.flag,
-            self._clock.wall_ms(),
+            parcel.born_ms,
             deadline_s,
         )
         if isinstance(outcome, Command):
-            return receipts_of(outcome, target, parcel.message_ids)
+            outcome = receipts_of(outcome, target, parcel.message_ids)
+        self.answered(target, now_s, lane.heard_s)
         return outcome
 
     async def _wait_for_room(self, timeout_s: float) -> float:

@@ -49,7 +49,7 @@ class Line:
         self._socket.close()
 
     def send(
-        self, receipts: Receipts, target: Target, parcel: Parcel, born_ms: int, timeout_s: float
+        self, receipts: Receipts, target: Target, parcel: Parcel, timeout_s: float
     ) -> SendReceipt:
         """One request and its answer; after an error the line must be closed."""
         assert isinstance(parcel.message_ids, str)
@@ -63,7 +63,7 @@ class Line:
                     parcel.body,
                     parcel.system_flag,
                     parcel.flag,
-                    born_ms,
+                    parcel.born_ms,
                 )
             )
             frame = self._frame(target.address)
@@ -126,7 +126,7 @@ class DirectLines:
         if line is None:
             line = Line(target.address, min(timeout_s, CONNECT_TIMEOUT_S))
         try:
-            receipt = line.send(self._receipts, target, parcel, self._clock.wall_ms(), timeout_s)
+            receipt = line.send(self._receipts, target, parcel, timeout_s)
         except BaseException:
             line.close()
             raise

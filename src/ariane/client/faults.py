@@ -48,6 +48,11 @@ class FaultTable:
         """Note a request that was not carried out."""
         self._usable_at_s[broker] = now_s + avoid_ms_of(FAILURE_LATENCY_MS) / 1000
 
+    def forgive(self, *, now_s: float) -> None:
+        """Forget faults whose time is up."""
+        for broker in [name for name, at_s in self._usable_at_s.items() if at_s <= now_s]:
+            del self._usable_at_s[broker]
+
     def is_usable(self, broker: str, *, now_s: float) -> bool:
         """Whether nothing speaks against the broker."""
         return self._usable_at_s.get(broker, now_s) <= now_s

@@ -25,6 +25,7 @@ def lane_of(connection: Connection, timers: Timers) -> SendLane:
         schedule=lambda: loop.call_soon(lane.flush),
         arm=deadlines.arm,
         write=connection.write,
+        now_s=timers.clock.monotonic_s,
         scratch=bytearray(SCRATCH_BYTES) if connection.scratch is None else connection.scratch,
         frame_bytes_max=FRAME_BYTES_MAX,
         header_bytes_max=REPLY_HEADER_BYTES_MAX,

@@ -171,22 +171,25 @@ def seconds_of(duration: Duration) -> float:
     return duration.total_seconds() if isinstance(duration, timedelta) else duration
 
 
-def dressed_properties(message: Message) -> dict[str, str]:
-    """The message's own properties and what its fields mean, by RocketMQ's names."""
-    properties = dict(message.properties)
+def properties_of(message: Message) -> str:
+    """The message's own properties and what its fields mean, by RocketMQ's names, as text."""
+    text = ""
+    for name, value in message.properties.items():
+        text += f"{name}{NAME_END}{value}{VALUE_END}"
     if message.keys:
-        properties[KEYS] = " ".join(keys_of(message))
+        text += f"{KEYS}{NAME_END}{' '.join(keys_of(message))}{VALUE_END}"
     if message.tags:
-        properties[TAGS] = message.tags
+        text += f"{TAGS}{NAME_END}{message.tags}{VALUE_END}"
     if message.sharding_key:
-        properties[SHARDING_KEY] = message.sharding_key
+        text += f"{SHARDING_KEY}{NAME_END}{message.sharding_key}{VALUE_END}"
     if message.delay_level:
-        properties[DELAY] = str(message.delay_level)
+        text += f"{DELAY}{NAME_END}{message.delay_level}{VALUE_END}"
     elif message.delay is not None:
-        properties[DELAY_MS] = str(round(seconds_of(message.delay) * 1000))
+        text += f"{DELAY_MS}{NAME_END}{round(seconds_of(message.delay) * 1000)}{VALUE_END}"
     elif message.deliver_at is not None:
-        properties[DELIVER_MS] = str(round(message.deliver_at.timestamp() * 1000))
-    return properties
+        moment_ms = round(message.deliver_at.timestamp() * 1000)
+        text += f"{DELIVER_MS}{NAME_END}{moment_ms}{VALUE_END}"
+    return text
 
 
 _topic_fault: Final = lru_cache(maxsize=1024)(topic_fault)

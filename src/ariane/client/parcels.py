@@ -19,7 +19,7 @@ from ariane.client.messages import (
     Message,
     body_of,
     check,
-    dressed_properties,
+    properties_of,
 )
 from ariane.client.settings import SendSettings
 from ariane.errors import InvalidMessage
@@ -29,7 +29,11 @@ from ariane.protocol.properties import NAME_END, UNIQUE_KEY, VALUE_END, encode_p
 from ariane.topics import is_retry_or_dead_letter
 
 PROPERTIES_BYTES_MAX: Final = 32_767
-UTF8_BYTES_MAX: Final = 4  # of one character
+CERTAINLY_FITS: Final = PROPERTIES_BYTES_MAX // 4  # characters; each takes four bytes at most
+
+_UNIQUE_KEY: Final = f"{UNIQUE_KEY}{NAME_END}"
+_WAITS: Final = f"{VALUE_END}{WAIT}{NAME_END}true{VALUE_END}"
+_WAITS_NOT: Final = f"{VALUE_END}{WAIT}{NAME_END}false{VALUE_END}"
 
 
 class Kind(IntEnum):  # of int, whose hash is quick: parcels are looked up by it
@@ -48,6 +52,7 @@ class Parcel(msgspec.Struct, frozen=True):
     body: bytes
     properties: str
     message_ids: str | list[str]  # a list: a batch
+    born_ms: int
     system_flag: int = 0
     flag: int = 0
     kind: Kind = Kind.PLAIN
@@ -56,6 +61,7 @@ class Parcel(msgspec.Struct, frozen=True):
 def pack(
     message: Message,
     message_id: str,
+    born_ms: int,
     settings: SendSettings,
     *,
     extra: Mapping[str, str] = NOTHING,
@@ -64,12 +70,14 @@ def pack(
 ) -> Parcel:
     """The message as a parcel; `extra` are properties that callers may not set themselves."""
     check(message)
-    body = body_of(message)
+    body = message.body
+    if type(body) is not bytes:
+        body = body_of(message)
     if len(body) >= settings.compress_from_bytes:
         body, compressed_flag = compressed(body, settings)
         system_flag |= compressed_flag
     text = properties_text(message, message_id, extra)
-    return Parcel(message.topic, body, text, message_id, system_flag, message.flag, kind)
+    return Parcel(message.topic, body, text, message_id, born_ms, system_flag, message.flag, kind)
 
 
 def compressed(body: bytes, settings: SendSettings) -> tuple[bytes, int]:
@@ -83,20 +91,16 @@ def compressed(body: bytes, settings: SendSettings) -> tuple[bytes, int]:
 
 def properties_text(message: Message, message_id: str, extra: Mapping[str, str] = NOTHING) -> str:
     """All properties of the message as they travel; raises InvalidMessage when they do not fit."""
-    text = "".join(
-        f"{name}{NAME_END}{value}{VALUE_END}"
-        for name, value in (*dressed_properties(message).items(), *extra.items())
-    )
-    text = (
-        f"{text}{UNIQUE_KEY}{NAME_END}{message_id}{VALUE_END}"
-        f"{WAIT}{NAME_END}{'true' if message.wait else 'false'}{VALUE_END}"
-    )
-    if len(text) * UTF8_BYTES_MAX > PROPERTIES_BYTES_MAX or not text.isascii():
+    text = properties_of(message)
+    for name, value in extra.items():
+        text += f"{name}{NAME_END}{value}{VALUE_END}"
+    text = f"{text}{_UNIQUE_KEY}{message_id}{_WAITS if message.wait else _WAITS_NOT}"
+    if len(text) > CERTAINLY_FITS or not text.isascii():
         _check_size(text)
     return text
 
 
-def pack_batch(messages: Sequence[Message], make_id: Callable[[], str]) -> Parcel:
+def pack_batch(messages: Sequence[Message], make_id: Callable[[], str], born_ms: int) -> Parcel:
     """Messages of one topic as one parcel; bodies of a batch are never compressed."""
     topics = {message.topic for message in messages}
     if len(topics) != 1:
@@ -122,7 +126,7 @@ def pack_batch(messages: Sequence[Message], make_id: Callable[[], str]) -> Parce
         )
     wait = all(message.wait for message in messages)
     properties = batch_properties(make_id(), wait=wait)
-    return Parcel(topic, body.take(), properties, message_ids, kind=Kind.BATCH)
+    return Parcel(topic, body.take(), properties, message_ids, born_ms, kind=Kind.BATCH)
 
 
 def batch_properties(message_id: str, *, wait: bool) -> str:

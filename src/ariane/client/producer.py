@@ -8,15 +8,19 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Unpack, cast
 
 from ariane.client.batching import Batcher
-from ariane.client.courier import Choice, Courier
+from ariane.client.courier import Choice, Courier, Outcome
+from ariane.client.faults import SLOW_S
 from ariane.client.messages import (
+    BODY_BYTES_MAX,
     NOTHING,
     Body,
     Duration,
     Message,
     MessageFields,
     SendReceipt,
+    check,
     message_of,
+    properties_of,
     seconds_of,
 )
 from ariane.client.parcels import Kind, Parcel, pack, pack_batch
@@ -33,7 +37,14 @@ from ariane.client.transactions import (
     Transaction,
 )
 from ariane.codes import RequestCode, SystemFlag
-from ariane.errors import ClientError, InvalidMessage, ProtocolError
+from ariane.errors import (
+    ClientError,
+    ConnectionLost,
+    InvalidMessage,
+    ProtocolError,
+    RequestTimeout,
+)
+from ariane.kernel.client import Waiting
 from ariane.protocol.bodies import MessageQueue
 from ariane.protocol.command import request
 from ariane.protocol.headers import decode_header
@@ -65,10 +76,18 @@ class Producer:
         self._session = session
         self._requests = requests
         self._tracer = tracer
-        self.courier = Courier(session, group, retries=settings.retries)
+        self.courier = Courier(
+            session,
+            group,
+            retries=settings.retries,
+            compress_from_bytes=(
+                BODY_BYTES_MAX if settings.compression is None else settings.compress_from_bytes
+            ),
+        )
         self._batcher: Batcher | None = None
         if settings.linger_ms is not None:
             self._batcher = Batcher(session, self.courier, settings)
+        self._is_plain = self._batcher is None and tracer is None
         self._submitted: set[asyncio.Task[SendReceipt]] = set()
         self._room = Room(SUBMITTED_BYTES_MAX)
 
@@ -87,6 +106,20 @@ class Producer:
         Takes a topic and a body, or a Message; the fields are those of `Message`. Queues take turns
         unless `queue`, `selector` or a sharding key chooses; then retries keep to the choice.
         """
+        if self._is_plain and queue is None and selector is None:
+            timeout_s = self.settings.timeout if timeout is None else timeout
+            if fields or isinstance(topic, Message):
+                waiting = self._begin(message_of(topic, body, fields), timeout_s)
+            else:
+                waiting = self.courier.begin(topic, body, "", True, 0, timeout_s)
+            if waiting is not None:
+                try:
+                    outcome = await waiting.future
+                except (ConnectionLost, RequestTimeout) as error:
+                    outcome = error
+                if outcome.__class__ is SendReceipt and waiting.latency_s < SLOW_S:
+                    return outcome
+                return await self._go_on(message_of(topic, body, fields), waiting, outcome)
         message = message_of(topic, body, fields)
         choice = choice_of(message, queue, selector)
         if self._batcher is not None and timeout is None and self._batcher.takes(message):
@@ -134,8 +167,7 @@ class Producer:
     ) -> None:
         """Send without an answer; nobody will tell whether it was stored."""
         message = message_of(topic, body, fields)
-        message_id = self._session.unique_keys.next()
-        parcel = pack(message, message_id, self.settings, kind=Kind.ONE_WAY)
+        parcel = self._packed(message, kind=Kind.ONE_WAY)
         choice = choice_of(message, queue, selector)
         await self.courier.post(parcel, choice, self.settings.timeout)
 
@@ -151,7 +183,8 @@ class Producer:
 
         One receipt for each, in their order.
         """
-        parcel = pack_batch(messages, self._session.unique_keys.next)
+        started_ms = self._session.clock.wall_ms()
+        parcel = pack_batch(messages, self._session.unique_keys.next, started_ms)
         sharding_keys = {message.sharding_key for message in messages}
         if len(sharding_keys) > 1 and queue is None and selector is None:
             raise InvalidMessage(
@@ -159,7 +192,6 @@ class Producer:
                 " send one batch for each key"
             )
         choice = choice_of(messages[0], queue, selector)
-        started_ms = self._session.clock.wall_ms()
         receipts = cast(
             list[SendReceipt],
             await self.courier.deliver(parcel, choice, self._timeout_s(timeout)),
@@ -289,7 +321,7 @@ class Producer:
         """The message packed for a request of its own; None when it is to be gathered or traced."""
         if self._batcher is not None or self._tracer is not None:
             return None
-        return pack(message, self._session.unique_keys.next(), self.settings)
+        return self._packed(message)
 
     async def _send(
         self,
@@ -302,21 +334,47 @@ class Producer:
         kind: Kind = Kind.PLAIN,
         traced_as: MessageKind | None = None,
     ) -> SendReceipt:
-        parcel = pack(
+        parcel = self._packed(message, extra=extra, system_flag=system_flag, kind=kind)
+        timeout_s = self.settings.timeout if timeout is None else timeout
+        receipt = cast(SendReceipt, await self.courier.deliver(parcel, choice, timeout_s))
+        if self._tracer is not None:
+            self._tracer.sent(self.group, message, receipt, parcel.born_ms, traced_as)
+        return receipt
+
+    def _packed(
+        self,
+        message: Message,
+        *,
+        extra: Mapping[str, str] = NOTHING,
+        system_flag: int = 0,
+        kind: Kind = Kind.PLAIN,
+    ) -> Parcel:
+        now_ms = self._session.clock.wall_ms()
+        message_id = self._session.unique_keys.at(now_ms)
+        return pack(
             message,
-            self._session.unique_keys.next(),
+            message_id,
+            now_ms,
             self.settings,
             extra=extra,
             system_flag=system_flag,
             kind=kind,
         )
-        timeout_s = self.settings.timeout if timeout is None else timeout
-        if self._tracer is None:
-            return cast(SendReceipt, await self.courier.deliver(parcel, choice, timeout_s))
-        started_ms = self._session.clock.wall_ms()
-        receipt = cast(SendReceipt, await self.courier.deliver(parcel, choice, timeout_s))
-        self._tracer.sent(self.group, message, receipt, started_ms, traced_as)
-        return receipt
+
+    def _begin(self, message: Message, timeout_s: float) -> Waiting | None:
+        """Begin a send of a message that goes to whichever queue is next."""
+        if message.sharding_key:
+            return None
+        check(message)
+        properties = properties_of(message)
+        return self.courier.begin(
+            message.topic, message.body, properties, message.wait, message.flag, timeout_s
+        )
+
+    async def _go_on(self, message: Message, waiting: Waiting, outcome: Outcome) -> SendReceipt:
+        assert isinstance(waiting.message_ids, str)
+        parcel = pack(message, waiting.message_ids, waiting.born_ms, self.settings)
+        return await self.courier.go_on(parcel, waiting, outcome)
 
     async def _gather(
         self, batcher: Batcher, message: Message, choice: Choice

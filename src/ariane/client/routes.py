@@ -108,15 +108,14 @@ class RouteCache:
     def __init__(self, look_up: Callable[[str], Awaitable[TopicRoute | None]]) -> None:
         self._look_up = look_up
         self._routes: dict[str, TopicRoute] = {}
+        # The topic's route as it was last heard of; the same object until it changes.
+        self.known: Callable[[str], TopicRoute | None] = self._routes.get
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.on_new: Callable[[TopicRoute], None] = lambda route: None
+        self.on_change: Callable[[], None] = lambda: None
 
     def __iter__(self) -> Iterator[TopicRoute]:
         return iter(list(self._routes.values()))
-
-    def known(self, topic: str) -> TopicRoute | None:
-        """The topic's route as it was last heard of; the same object until it changes."""
-        return self._routes.get(topic)
 
     async def for_writing(self, topic: str) -> TopicRoute:
         """The topic's route; a provisional one when brokers would create it. Has a queue."""
@@ -142,6 +141,7 @@ class RouteCache:
     def forget(self, topic: str) -> None:
         """Know nothing of the topic."""
         self._routes.pop(topic, None)
+        self.on_change()
 
     async def _find(self, topic: str, *, may_create: bool) -> TopicRoute:
         async with self._locks[topic]:
@@ -162,6 +162,7 @@ class RouteCache:
     def _keep(self, route: TopicRoute) -> None:
         if self._routes.get(route.topic) != route:
             self._routes[route.topic] = route
+            self.on_change()
         self.on_new(route)
 
 

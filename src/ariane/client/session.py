@@ -57,6 +57,7 @@ class Session:
         self.random = random
         self.name_servers = list(name_servers)
         self.on_open: list[Callable[[], None]] = []  # whenever it opens, also again after a fork
+        self.on_change: list[Callable[[], None]] = []  # a route or a connection is not what it was
         self._handlers: dict[int, Handler] = {}
         self._turn = random.randrange(len(self.name_servers))
         self._begin()
@@ -67,6 +68,7 @@ class Session:
         self.timers = Timers(self.clock)
         self.routes = RouteCache(self._look_up)
         self.routes.on_new = self._greet
+        self.routes.on_change = self._changed
         self.client_id = f"{socket.gethostname()}@{os.getpid()}#{self.random.getrandbits(48):012x}"
         self.unique_keys = UniqueKeys(
             self.clock, self.random, process_id=os.getpid(), host=_own_address()
@@ -90,6 +92,11 @@ class Session:
         self._tasks: set[asyncio.Task[None]] = set()
         self._was_forked = False
         self._is_spent = False
+        self._changed()
+
+    def _changed(self) -> None:
+        for callback in self.on_change:
+            callback()
 
     def forked(self) -> None:
         """This is a child process: what is open here belongs to the parent."""
@@ -128,6 +135,7 @@ class Session:
             await self.before_close.pop()()
         unanswered = [future for lane in self.lanes.values() for future in lane.unanswered()]
         self.loop = None  # takes no more
+        self._changed()
         if unanswered:
             await asyncio.wait(unanswered, timeout=CLOSE_TIMEOUT_S)
         self._driver.stop()
@@ -292,6 +300,7 @@ class Session:
         if self.lanes.get(address) is lane:
             del self.lanes[address]
             self._acquainted.discard(address)
+            self._changed()
 
     def _lane_of(self, connection: Connection) -> FrameReader:
         lane = connection.attachments["lane"] = lane_of(connection, self.timers)

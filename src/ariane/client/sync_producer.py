@@ -72,7 +72,7 @@ class Producer:
         except (ConnectionLost, RequestTimeout, RequestFailed) as error:
             again = courier.deliver_again(parcel, choice, asked_s + timeout_s, target, error)
             return cast(SendReceipt, self._thread.run(again))
-        courier.answered(target, asked_s)
+        courier.answered(target, asked_s, self._clock.monotonic_s())
         return receipt
 
     def submit(

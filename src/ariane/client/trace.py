@@ -269,7 +269,8 @@ class Tracer:
         for body, keys in bodies_of(lines):
             message = Message(TRACE_TOPIC, body, keys=keys)
             try:
-                parcel = pack(message, self._session.unique_keys.next(), SETTINGS)
+                born_ms = self._session.clock.wall_ms()
+                parcel = pack(message, self._session.unique_keys.at(born_ms), born_ms, SETTINGS)
                 await self._courier.deliver(parcel, None, SETTINGS.timeout)
             except ClientError as error:
                 self.dropped_count += len(lines)

@@ -45,8 +45,18 @@ class Receipts:
     def __init__(self, make: Callable[..., Any], status: object) -> None: ...
     def read(self, frame: bytes, opaque: int, target: Target, message_id: str) -> Any: ...
 
+class Waiting:
+    future: Future[Any]
+    target: Target
+    message_ids: str | list[str]
+    born_ms: int
+    asked_s: float
+    deadline_s: float
+    latency_s: float
+
 class SendLane:
     frame_count: int
+    heard_s: float
     @property
     def pending_count(self) -> int: ...
     @property
@@ -60,6 +70,7 @@ class SendLane:
         schedule: Callable[[], object],
         arm: Callable[[float], object],
         write: Callable[[bytes], None],
+        now_s: Callable[[], float],
         scratch: bytearray,
         frame_bytes_max: int,
         header_bytes_max: int,
@@ -91,3 +102,32 @@ class SendLane:
     def get_buffer(self, size_hint: int) -> memoryview: ...
     def received(self, byte_count: int) -> list[Any]: ...
     def close(self) -> None: ...
+
+class HotSends:
+    def __init__(
+        self,
+        *,
+        wall_ms: Callable[[], int],
+        monotonic_s: Callable[[], float],
+        body_bytes_end: int,
+        pending_max: int,
+    ) -> None: ...
+    def learn(
+        self,
+        topic: str,
+        targets: list[Target],
+        lanes: list[SendLane | None],
+        keys: KeyMaker,
+        turn: int,
+    ) -> None: ...
+    def knows(self, topic: str) -> bool: ...
+    def forget(self) -> None: ...
+    def send(
+        self,
+        topic: str,
+        body: object,
+        properties: str,
+        waits: bool,
+        flag: int,
+        timeout_s: float,
+    ) -> Waiting | None: ...

@@ -24,9 +24,10 @@ cdef extern from "Python.h":
 cdef enum:
     FRAME_FIELDS_BYTES = 128        # numbers and the names between them, at their longest
     BATCH_ENTRY_BYTES = 22
-    FLUSH_BYTES = 256 << 10         # gathered before they are written anyway
+    FLUSH_BYTES = 16 << 10         # gathered before they are written anyway
     KEY_HEAD_BYTES_MAX = 22         # with an IPv6 host; 10 with an IPv4 one
     KEY_TAIL_BYTES = 6
+    PROPERTIES_BYTES_MAX = 16 << 10  # of a plain send; longer ones are measured in Python
     RESPONSE_FLAG = 1
     # Requests sent from here have opaques of their own half, so that answers find their way.
     OPAQUE_BIT = 1 << 30
@@ -121,14 +122,22 @@ cdef class KeyMaker:
 
     def next(self, int64_t wall_ms) -> str:
         """A new key."""
+        cdef Text key = self.make(wall_ms)
+        return PyUnicode_DecodeASCII(<char*> key.at, key.size, NULL)
+
+    cdef Text make(self, int64_t wall_ms) except *:
+        """A new key, good until the next is made."""
         cdef uint8_t[KEY_TAIL_BYTES] tail
+        cdef Text key
         if not self.month_first <= wall_ms < self.month_end:
             self.month_first, self.month_end = self.month_of(wall_ms)
         self.counter += 1
         save32(tail, <uint32_t> (wall_ms - self.month_first))
         save16(tail + 4, self.counter)
         write_hex(self.key + self.head_size, tail, KEY_TAIL_BYTES)
-        return PyUnicode_DecodeASCII(<char*> self.key, self.head_size + 2 * KEY_TAIL_BYTES, NULL)
+        key.at = self.key
+        key.size = self.head_size + 2 * KEY_TAIL_BYTES
+        return key
 
 
 # ---------------------------------------------------------------- requests
@@ -378,20 +387,23 @@ cdef str same_or_new(str known, Text text):
 
 
 cdef class Waiting:
-    """A send whose answer has not come."""
+    """A send whose answer has not come; who goes on from here finds what the attempt was."""
 
-    cdef object future
-    cdef Target target
-    cdef object message_ids
-    cdef double deadline_s
+    cdef readonly object future
+    cdef readonly Target target
+    cdef readonly object message_ids
+    cdef readonly int64_t born_ms
+    cdef readonly double asked_s
+    cdef readonly double deadline_s
+    cdef readonly double latency_s      # once it is answered
 
 
 cdef class SendLane:
     """The decoder of a client's connection (`protocol.command.FrameReader`), and the way of its sends.
 
     Frames gather until `flush` is called, which `schedule()` asks for when there is something to
-    write. `arm(deadline_s)` asks for `expire` to be called then. A send's future ends with its
-    receipt, or with the Command that answered it when that is not plain.
+    write. `arm(deadline_s)` asks for `expire` to be called then, `now_s()` is the time. A send's
+    future ends with its receipt, or with the Command that answered it when that is not plain.
     """
 
     cdef object decode
@@ -414,12 +426,15 @@ cdef class SendLane:
     cdef int64_t frame_bytes_max
     cdef int64_t header_bytes_max
     cdef readonly int64_t frame_count
+    cdef readonly double heard_s            # when the last answer to a send came
+    cdef object now_s
+    cdef bint is_gone
 
     def __cinit__(self, *arguments, **keywords):
         self.held = NULL
         self.held_size = self.held_capacity = 0
 
-    def __init__(self, Receipts receipts not None, *, decode, make_future, schedule, arm, write,
+    def __init__(self, Receipts receipts not None, *, decode, make_future, schedule, arm, write, now_s,
                  bytearray scratch not None, int64_t frame_bytes_max, int64_t header_bytes_max):
         cdef uint8_t[::1] view = scratch
         self.receipts = receipts
@@ -428,6 +443,7 @@ cdef class SendLane:
         self.schedule = schedule
         self.arm = arm
         self.write = write
+        self.now_s = now_s
         self.output = Output()
         self.pending = {}
         self.armed_s = INFINITY
@@ -450,8 +466,11 @@ cdef class SendLane:
     def send(self, Target target not None, message_ids not None, str properties not None, bytes body not None,
              int32_t system_flag, int32_t flag, int64_t born_ms, double deadline_s) -> object:
         """Begin a send; its future. `message_ids` is a str, or a list of them for a batch."""
+        return self.begin(target, message_ids, text_of(properties), body, system_flag, flag, born_ms, 0, deadline_s).future
+
+    cdef Waiting begin(self, Target target, object message_ids, Text properties, bytes body, int32_t system_flag,
+                       int32_t flag, int64_t born_ms, double asked_s, double deadline_s):
         cdef Waiting waiting = Waiting.__new__(Waiting)
-        cdef Text text = text_of(properties)
         cdef int32_t opaque = self.last_opaque
         cdef bint is_first = self.output.size == 0
         while True:
@@ -463,14 +482,16 @@ cdef class SendLane:
         waiting.future = self.make_future()
         waiting.target = target
         waiting.message_ids = message_ids
+        waiting.born_ms = born_ms
+        waiting.asked_s = asked_s
         waiting.deadline_s = deadline_s
-        target.write(self.output, opaque, text, body, system_flag, flag, born_ms)
+        target.write(self.output, opaque, properties, body, system_flag, flag, born_ms)
         self.pending[opaque] = waiting
         if deadline_s < self.armed_s:
             self.armed_s = deadline_s
             self.arm(deadline_s)
         self.written(is_first)
-        return waiting.future
+        return waiting
 
     def post(self, Target target not None, str properties not None, bytes body not None, int32_t system_flag,
              int32_t flag, int64_t born_ms) -> None:
@@ -512,7 +533,8 @@ cdef class SendLane:
         return [(<Waiting> entry).future for entry in self.pending.values()]
 
     def abandon(self) -> list:
-        """Futures of all sends that wait; nothing waits any more."""
+        """Futures of all sends that wait; nothing waits any more, and nothing more is sent."""
+        self.is_gone = True
         return [self.forget(opaque) for opaque in list(self.pending)]
 
     cdef object forget(self, opaque):
@@ -546,6 +568,8 @@ cdef class SendLane:
             raise self.error
         if byte_count == 0:
             return commands
+        if self.pending:
+            self.heard_s = self.now_s()
         if self.held_size:
             self.hold(at, byte_count)
             at = self.held
@@ -588,9 +612,10 @@ cdef class SendLane:
         return True
 
     cdef int end(self, opaque, outcome) except -1:
-        future = self.forget(opaque)
-        if not future.done():
-            future.set_result(outcome)
+        cdef Waiting waiting = <Waiting> self.pending.pop(opaque)
+        waiting.latency_s = self.heard_s - waiting.asked_s
+        if not waiting.future.done():
+            waiting.future.set_result(outcome)
         return 0
 
     cdef int hand_over(self, const uint8_t* frame, Py_ssize_t size, list commands) except -1:
@@ -635,3 +660,110 @@ cdef class SendLane:
         elif self.held != NULL:
             self.close()
         return 0
+
+
+# ---------------------------------------------------------------- plain sends
+
+
+cdef class Ring:
+    """The queues of one topic, which take turns, and the lanes to their brokers."""
+
+    cdef list targets
+    cdef list lanes
+    cdef KeyMaker keys
+    cdef Py_ssize_t turn
+
+
+cdef class HotSends:
+    """Sends of one producer group that need nothing but the next queue of a topic that is known.
+
+    Python tells which topics those are (`learn`) and takes them back (`forget`) whenever a route, a
+    connection or a broker's health has changed. `wall_ms()` and `monotonic_s()` are the clock.
+    """
+
+    cdef dict rings
+    cdef object wall_ms
+    cdef object monotonic_s
+    cdef Output text
+    cdef Py_ssize_t body_bytes_end
+    cdef Py_ssize_t pending_max
+
+    def __init__(self, *, wall_ms, monotonic_s, Py_ssize_t body_bytes_end, Py_ssize_t pending_max):
+        self.rings = {}
+        self.wall_ms = wall_ms
+        self.monotonic_s = monotonic_s
+        self.text = Output()
+        self.body_bytes_end = body_bytes_end
+        self.pending_max = pending_max
+
+    def learn(self, str topic not None, list targets not None, list lanes not None, KeyMaker keys not None,
+              Py_ssize_t turn) -> None:
+        """Let sends to the topic come here; a lane is None where there is no connection yet."""
+        cdef Ring ring = Ring.__new__(Ring)
+        if not targets or len(targets) != len(lanes) or turn < 0:
+            raise ValueError("a topic has queues, and each queue has a place for its lane")
+        for target, lane in zip(targets, lanes):
+            if not isinstance(target, Target) or not (lane is None or isinstance(lane, SendLane)):
+                raise TypeError("targets and lanes")
+        ring.targets = targets
+        ring.lanes = lanes
+        ring.keys = keys
+        ring.turn = turn
+        self.rings[topic] = ring
+
+    def knows(self, str topic) -> bool:
+        """Whether sends to the topic come here, whichever queue is next."""
+        cdef Ring ring = <Ring> self.rings.get(topic)
+        return ring is not None and None not in ring.lanes
+
+    def forget(self) -> None:
+        """Send nothing from here until it is learnt anew."""
+        self.rings.clear()
+
+    def send(self, topic, body, str properties not None, bint waits, int32_t flag, double timeout_s) -> Waiting:
+        """Begin a send; None, with nothing done, when it is not for here.
+
+        `properties` is what goes before the unique key.
+        """
+        cdef Ring ring
+        cdef SendLane lane
+        cdef Py_ssize_t place
+        cdef int64_t now_ms
+        cdef double now_s
+        cdef Text key, text = text_of(properties)
+        entry = self.rings.get(topic)
+        if entry is None or type(body) is not bytes or not 0 < PyBytes_GET_SIZE(body) < self.body_bytes_end:
+            return None
+        if text.size > PROPERTIES_BYTES_MAX:
+            return None
+        ring = <Ring> entry
+        place = ring.turn % len(ring.targets)
+        entry = ring.lanes[place]
+        if entry is None:
+            return None
+        lane = <SendLane> entry
+        if lane.is_gone or len(lane.pending) >= self.pending_max:
+            return None
+        ring.turn += 1
+        now_ms = self.wall_ms()
+        now_s = self.monotonic_s()
+        key = ring.keys.make(now_ms)
+        return lane.begin(<Target> ring.targets[place], str_of(key), self.dressed(text, key, waits), <bytes> body, 0, flag,
+                          now_ms, now_s, now_s + timeout_s)
+
+    cdef Text dressed(self, Text properties, Text key, bint waits) except *:
+        """All properties of a message, in the order of `client.parcels.properties_text`."""
+        cdef uint8_t* to
+        cdef Text text
+        self.text.size = 0
+        to = self.text.room(properties.size + key.size + 64)
+        text.at = to
+        to = write_text(to, <const char*> properties.at, properties.size)
+        to = write_text(to, "UNIQ_KEY\x01", 9)
+        to = write_text(to, <const char*> key.at, key.size)
+        if waits:
+            to = write_text(to, "\x02WAIT\x01true\x02", 11)
+        else:
+            to = write_text(to, "\x02WAIT\x01false\x02", 12)
+        text.size = to - text.at
+        return text

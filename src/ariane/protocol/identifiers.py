@@ -77,7 +77,8 @@ class UniqueKeys:
         self._clock = clock
         head = ip_address(host).packed + (process_id & 0xFFFF).to_bytes(2, "big")
         # Java puts a hash of its class loader here, which tells processes of one machine apart.
-        self.at = KeyMaker(head + random.getrandbits(32).to_bytes(4, "big"), _month_of).next
+        self.maker = KeyMaker(head + random.getrandbits(32).to_bytes(4, "big"), _month_of)
+        self.at = self.maker.next  # a new key at a moment, in milliseconds
 
     def next(self) -> str:
         """A new key."""

@@ -5,8 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from ariane.client import Message
-from ariane.client.messages import BODY_BYTES_MAX, body_of, check, dressed_properties, message_of
+from ariane.client.messages import BODY_BYTES_MAX, body_of, check, message_of, properties_of
 from ariane.errors import InvalidMessage
+from ariane.protocol.message import decode_properties
 
 SOON = datetime(2030, 1, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 
@@ -69,7 +70,7 @@ DRESSED = {
 @pytest.mark.parametrize(("message", "properties"), DRESSED.values(), ids=DRESSED)
 def test_fields_become_rocketmqs_properties(message: Message, properties: dict[str, str]) -> None:
     check(message)
-    assert dressed_properties(message) == properties
+    assert decode_properties(properties_of(message)) == properties
     assert message.is_delayed == any("DEL" in name for name in properties)
 
 

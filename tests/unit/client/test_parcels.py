@@ -23,9 +23,10 @@ def ids() -> "itertools.count[str]":
 
 def test_a_parcel_has_everything_a_send_needs() -> None:
     message = Message("t", "text", tags="A", properties={"a": "b"}, flag=7, wait=False)
-    parcel = pack(message, "ID", PLAIN, extra={"TRAN_MSG": "true"}, system_flag=4)
+    parcel = pack(message, "ID", 5, PLAIN, extra={"TRAN_MSG": "true"}, system_flag=4)
     assert (parcel.topic, parcel.body, parcel.message_ids) == ("t", b"text", "ID")
     assert (parcel.system_flag, parcel.flag, parcel.kind) == (4, 7, Kind.PLAIN)
+    assert parcel.born_ms == 5
     assert decode_properties(parcel.properties) == {
         "a": "b", "TAGS": "A", "TRAN_MSG": "true", "UNIQ_KEY": "ID", "WAIT": "false",
     }  # fmt: skip
@@ -35,19 +36,19 @@ def test_a_parcel_has_everything_a_send_needs() -> None:
 def test_long_bodies_that_shrink_are_compressed(kind: Compression, flag: int) -> None:
     settings = SendSettings(compression=kind, compress_from_bytes=100)
     body = b"x" * 100
-    short = pack(Message("t", body[1:]), "ID", settings)
+    short = pack(Message("t", body[1:]), "ID", 5, settings)
     assert (short.body, short.system_flag) == (body[1:], 0)
-    long = pack(Message("t", body), "ID", settings)
+    long = pack(Message("t", body), "ID", 5, settings)
     assert len(long.body) < len(body)
     assert long.system_flag == flag
     assert inflate_body(long.body, long.system_flag, size_max=1000) == body
     noise = zlib.compress(bytes(range(256)) * 8)[:200]
-    assert pack(Message("t", noise), "ID", settings).body == noise
+    assert pack(Message("t", noise), "ID", 5, settings).body == noise
 
 
 def test_others_can_read_what_is_compressed() -> None:
     def packed(kind: Compression) -> bytes:
-        return pack(Message("t", b"x" * 9000), "ID", SendSettings(compression=kind)).body
+        return pack(Message("t", b"x" * 9000), "ID", 5, SendSettings(compression=kind)).body
 
     assert zlib.decompress(packed("zlib")) == b"x" * 9000
     assert lz4.frame.decompress(packed("lz4")) == b"x" * 9000
@@ -55,7 +56,7 @@ def test_others_can_read_what_is_compressed() -> None:
 
 
 def test_compression_can_be_turned_off() -> None:
-    parcel = pack(Message("t", b"x" * 9000), "ID", SendSettings(compression=None))
+    parcel = pack(Message("t", b"x" * 9000), "ID", 5, SendSettings(compression=None))
     assert (parcel.body, parcel.system_flag) == (b"x" * 9000, 0)
 
 
@@ -73,7 +74,7 @@ def test_text_that_is_not_unicode_is_refused() -> None:
 def test_a_batch_holds_every_message_with_its_own_id() -> None:
     messages = [Message("t", b"1", tags="A"), Message("t", "2", flag=3, wait=False)]
     names = ids()
-    parcel = pack_batch(messages, lambda: next(names))
+    parcel = pack_batch(messages, lambda: next(names), 5)
     assert parcel.kind is Kind.BATCH
     assert parcel.message_ids == ["id-0", "id-1"]
     entries = decode_batch(parcel.body)
@@ -97,7 +98,7 @@ BATCHES: dict[str, tuple[list[Message], str]] = {
 @pytest.mark.parametrize(("messages", "reason"), BATCHES.values(), ids=BATCHES)
 def test_batches_that_cannot_be(messages: list[Message], reason: str) -> None:
     with pytest.raises(InvalidMessage, match=reason):
-        pack_batch(messages, lambda: "ID")
+        pack_batch(messages, lambda: "ID", 5)
 
 
 SETTINGS: dict[str, tuple[dict[str, object], str]] = {

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from typing import Any
 
 import pytest
 
@@ -366,3 +367,92 @@ async def test_a_producer_is_one_for_its_group_and_options() -> None:
         client.producer("p", retries=-1)
     with pytest.raises(TypeError, match="tries"):
         client.producer("p", tries=1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("fields", [{}, {"tags": "A"}], ids=["plain", "with tags"])
+async def test_later_sends_take_a_shortcut_and_meet_the_same_fates(fields: Any) -> None:
+    async with running("a", "b", orders=2) as cluster, client_of(cluster) as client:
+        courier = client.producer().courier
+        for _ in range(8):  # until every broker is connected to
+            await client.send("orders", b"x", **fields)
+        assert courier._hot.knows("orders")
+        assert len({(await client.send("orders", b"x", **fields)).queue for _ in range(4)}) == 4
+        broker = cluster.brokers["a"]
+        stores = broker.answers[SEND]
+
+        def late(command: Command) -> Command | None:
+            answer = stores(command)
+            assert answer is not None
+            answer.code = int(ResponseCode.FLUSH_DISK_TIMEOUT)
+            return answer
+
+        broker.answers[SEND] = late
+        statuses = {(await client.send("orders", b"x", **fields)).status for _ in range(4)}
+        assert statuses == {SendStatus.OK, SendStatus.FLUSH_DISK_TIMEOUT}
+        assert courier._hot.knows("orders")
+        broker.answers[SEND] = refusing(ResponseCode.MESSAGE_ILLEGAL)
+        refused = 0
+        for _ in range(4):
+            try:
+                await client.send("orders", b"x", **fields)
+            except MessageRefused as error:
+                assert "after one attempt (a)" in str(error)
+                refused += 1
+        assert refused == 2
+        assert courier._hot.knows("orders")
+        broker.answers[SEND] = refusing(ResponseCode.SYSTEM_ERROR)
+        for _ in range(4):
+            receipt = await client.send("orders", b"x", **fields)
+            assert receipt.queue.broker_name == "b"
+        assert not courier._hot.knows("orders")  # a is avoided, so the whole way is gone
+        broker.answers[SEND] = stores
+
+
+async def test_a_shortcut_ends_with_its_connection_or_its_route() -> None:
+    async with running("a", orders=1) as cluster, client_of(cluster) as client:
+        courier = client.producer().courier
+        await client.send("orders", b"x")
+        assert courier._hot.knows("orders")
+        cluster.brokers["a"].drop_all()
+        await client.send("orders", b"x")
+        await client.send("orders", b"x")
+        cluster.queue_counts["orders"] = 4
+        await client.session.routes.refresh("orders")
+        assert not courier._hot.knows("orders")
+        assert len({(await client.send("orders", b"x")).queue for _ in range(4)}) == 4
+
+
+async def test_a_shortcut_is_not_given_up_for_a_broker_that_failed_long_ago() -> None:
+    clock = ManualClock()
+    async with running("a", orders=1) as cluster, client_of(cluster, clock) as client:
+        broker = cluster.brokers["a"]
+        stores = broker.answers[SEND]
+        broker.answers[SEND] = refusing(ResponseCode.SYSTEM_ERROR)
+        with pytest.raises(RequestFailed):
+            await client.send("orders", b"x")
+        broker.answers[SEND] = stores
+        courier = client.producer().courier
+        courier._faults.failed("gone", now_s=clock.monotonic_s())
+        await client.send("orders", b"x")
+        assert not courier._hot.knows("orders")
+        clock.advance(10)
+        await client.send("orders", b"x")
+        assert courier._hot.knows("orders")
+
+
+async def test_slow_answers_are_noticed_on_the_shortcut_too() -> None:
+    clock = ManualClock()
+    async with running("a", "b", orders=1) as cluster, client_of(cluster, clock) as client:
+        for _ in range(4):
+            await client.send("orders", b"x")
+        stores = cluster.brokers["a"].answers[SEND]
+
+        def slow(command: Command) -> Command | None:
+            clock.advance(0.6)
+            return stores(command)
+
+        cluster.brokers["a"].answers[SEND] = slow
+        for _ in range(2):
+            await client.send("orders", b"x")
+        brokers = [(await client.send("orders", b"x")).queue.broker_name for _ in range(4)]
+        assert brokers == ["b"] * 4
