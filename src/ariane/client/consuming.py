@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Final, Self, TypedDict, TypeVar, Unpack, cast
 
 import msgspec
 
 from ariane.client.consumers import Registry
-from ariane.client.delivery import Handler, Loop, delivery_of, is_async
+from ariane.client.delivery import AsyncHandler, Delivery, Handler, Loop, Tasks, is_async
 from ariane.client.lite_pull_consumer import LitePullConsumer
 from ariane.client.process_queue import Limits
 from ariane.client.push_consumer import ConsumerOptions, PushConsumer
@@ -26,6 +26,8 @@ from ariane.client.session import Session
 from ariane.client.simple_consumer import SimpleConsumer
 from ariane.client.starting import Start
 from ariane.client.subscription import EVERYTHING, topics_of
+from ariane.client.thread_delivery import Threads
+from ariane.clock import Clock
 from ariane.errors import ClientError
 
 CONCURRENCY: Final = 20
@@ -121,7 +123,7 @@ class Consuming:
         A handler that is not `async` runs on threads. A message is consumed when its handler
         returns and tried again later when it raises.
         """
-        delivery = delivery_of(handler, concurrency=concurrency, clock=self.session.clock)
+        delivery = _delivery_of(handler, concurrency=concurrency, clock=self.session.clock)
         return PushConsumer(
             self.session, self._registry, group, delivery, ConsumerOptions(**choices)
         )
@@ -223,6 +225,15 @@ class Consuming:
                 await self.start_consumers()
                 await stop.wait()
             # A second signal is for those who do not want to wait for handlers to end.
+
+
+def _delivery_of(handler: Handler, *, concurrency: int, clock: Clock) -> Delivery:
+    """The way to call this handler, up to `concurrency` times at once."""
+    if concurrency < 1:
+        raise ClientError(f"concurrency={concurrency}: at least one message must be handled")
+    if is_async(handler):
+        return Tasks(cast("AsyncHandler", handler), count=concurrency, clock=clock)
+    return Threads(handler, count=concurrency, clock=clock)
 
 
 def _reading(handler: Callable[..., Any], model: type) -> Handler:

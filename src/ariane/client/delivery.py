@@ -2,7 +2,8 @@
 
 A handler that awaits is called by a pool of tasks that live as long as the consumer: a message
 needs no task of its own, and a handler that never waits is called straight through a whole
-answer. A handler that blocks has threads. Whoever loops asks for the next message.
+answer. A handler that blocks has threads (`thread_delivery.py`). Whoever loops asks for the next
+message.
 """
 
 from __future__ import annotations
@@ -10,10 +11,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from queue import SimpleQueue
 from typing import Any, Final, Protocol, cast
 
 from ariane.client.received import ReceivedMessage
@@ -79,15 +78,6 @@ class Delivery(Protocol):
     def abandon(self) -> None:
         """Do not wait any longer."""
         ...
-
-
-def delivery_of(handler: Handler, *, concurrency: int, clock: Clock) -> Delivery:
-    """The way to call this handler, up to `concurrency` times at once."""
-    if concurrency < 1:
-        raise ClientError(f"concurrency={concurrency}: at least one message must be handled")
-    if is_async(handler):
-        return Tasks(cast("AsyncHandler", handler), count=concurrency, clock=clock)
-    return Threads(handler, count=concurrency, clock=clock)
 
 
 def is_async(handler: Callable[..., object]) -> bool:
@@ -189,128 +179,6 @@ class Tasks:
         source.spent(monotonic_s() - begun_s)
 
 
-class _Outcome:
-    """What a thread has to tell of a message."""
-
-    __slots__ = ("error", "message", "spent_s", "was_begun")
-
-    def __init__(
-        self,
-        message: ReceivedMessage,
-        *,
-        was_begun: bool = True,
-        error: Exception | None = None,
-        spent_s: float = 0.0,
-    ) -> None:
-        self.message = message
-        self.was_begun = was_begun
-        self.error = error
-        self.spent_s = spent_s
-
-
-class Threads:
-    """Calls a handler that blocks, from as many threads as may run at once."""
-
-    on_settled = None
-
-    def __init__(self, handler: Handler, *, count: int, clock: Clock) -> None:
-        self._handler = handler
-        self._count = count
-        self._clock = clock
-        self._ready: SimpleQueue[ReceivedMessage | None] = SimpleQueue()
-        self._outcomes: deque[_Outcome] = deque()
-        self._is_collecting = False  # the loop has been told and has not looked yet
-        self._is_stopping = False
-        self._alive = 0
-        self._ended = asyncio.Event()
-        self._failures: set[asyncio.Task[None]] = set()
-
-    def start(self) -> None:
-        """Begin to."""
-        self._loop = asyncio.get_running_loop()
-        self._alive = self._count
-        for number in range(self._count):
-            name = f"ariane-consumer-{number}"
-            threading.Thread(target=self._work, name=name, daemon=True).start()
-
-    def offer(self, messages: Iterable[ReceivedMessage]) -> None:
-        """Have these consumed."""
-        for message in messages:
-            self._ready.put(message)
-
-    async def call(self, message: ReceivedMessage) -> None:
-        """Consume one message here and now, on a thread that does nothing else."""
-        self._loop = asyncio.get_running_loop()
-        await asyncio.to_thread(self._handle, message)
-
-    async def drain(self) -> None:
-        """Begin no more, and return when what was begun has ended."""
-        self._is_stopping = True
-        for _ in range(self._count):
-            self._ready.put(None)
-        if self._alive:
-            await self._ended.wait()
-        self._collect()
-        await asyncio.gather(*self._failures, return_exceptions=True)
-
-    def abandon(self) -> None:
-        """Leave the threads alone: a thread cannot be ended from outside."""
-
-    def _work(self) -> None:
-        while (message := self._ready.get()) is not None and not self._is_stopping:
-            if not source_of(message).may_begin(message):
-                self._report(_Outcome(message, was_begun=False))
-                continue
-            begun_s = self._clock.monotonic_s()
-            failure = None
-            try:
-                self._handle(message)
-            except Exception as error:  # whatever users raise is for their message's account
-                failure = error
-            spent_s = self._clock.monotonic_s() - begun_s
-            self._report(_Outcome(message, error=failure, spent_s=spent_s))
-        self._tell(self._thread_ended)
-
-    def _handle(self, message: ReceivedMessage) -> None:
-        result = self._handler(message)
-        if inspect.isawaitable(result):  # from a function that only passes one on
-            asyncio.run_coroutine_threadsafe(_awaited(result), self._loop).result()
-
-    def _report(self, outcome: _Outcome) -> None:
-        self._outcomes.append(outcome)
-        if not self._is_collecting:
-            self._is_collecting = True
-            self._tell(self._collect)
-
-    def _tell(self, callback: Callable[[], None]) -> None:
-        try:
-            self._loop.call_soon_threadsafe(callback)
-        except RuntimeError:
-            log.info("a handler ended after the event loop")
-
-    def _thread_ended(self) -> None:
-        self._alive -= 1
-        if not self._alive:
-            self._ended.set()
-
-    def _collect(self) -> None:
-        self._is_collecting = False  # before looking: what comes later tells again
-        while self._outcomes:
-            outcome = self._outcomes.popleft()
-            message, source = outcome.message, source_of(outcome.message)
-            if not outcome.was_begun:
-                source.declined(message)
-                continue
-            source.spent(outcome.spent_s)
-            if outcome.error is None:
-                source.succeeded(message)
-            else:
-                work = source.failed(message, outcome.error)
-                task = self._loop.create_task(work)
-                self._failures.add(task)
-                task.add_done_callback(self._failures.discard)
-
-
 class Loop:
     """Gives messages to whoever asks for the next one."""
 
@@ -372,10 +240,6 @@ class Loop:
 
     def abandon(self) -> None:
         """Nothing runs."""
-
-
-async def _awaited(result: Awaitable[object]) -> None:
-    await result
 
 
 def _failure(error: Exception | asyncio.CancelledError) -> Exception:

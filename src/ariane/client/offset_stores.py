@@ -7,6 +7,7 @@ messages, or reads months of them again.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Final, Protocol
@@ -66,9 +67,12 @@ class RemoteOffsets:
 
     async def write(self, offsets: Mapping[MessageQueue, int], *, wait: bool = False) -> None:
         """Tell the brokers of what is new; one that cannot be reached is told again next time."""
-        for queue, offset in offsets.items():
-            if wait or self._told.get(queue) != offset:
-                await self._tell(queue, offset, wait=wait)
+        new = {
+            queue: offset
+            for queue, offset in offsets.items()
+            if wait or self._told.get(queue) != offset
+        }
+        await asyncio.gather(*(self._tell(queue, new[queue], wait=wait) for queue in new))
 
     def forget(self, queue: MessageQueue) -> None:
         """Somebody else may tell the broker of the queue now."""

@@ -110,6 +110,10 @@ class Reader:
             await self._rested.wait()
         return self.process.drop()
 
+    def abandon(self) -> None:
+        """Count on the handler at work to end no more."""
+        self._rest()
+
     def advance(self) -> None:
         """Hand out the oldest message, if it is time to."""
         if self._busy is not None or self.is_leaving or self.process.is_dropped:

@@ -244,6 +244,21 @@ async def test_closing_unlocks() -> None:
         assert here.broker.offsets[TOPIC, 0] == 1
 
 
+async def test_closing_does_not_wait_for_ever_though_a_queue_is_being_given_up() -> None:
+    async with world(2) as here:
+        handler = Kept(at_once=False)
+        consumer = await started(here, handler, orderly=True, drain_s=3)
+        here.broker.store(b"one", 1)
+        await until(lambda: handler.messages)
+        here.broker.strangers = ["zzz"]
+        await here.advance(20)
+        closing = asyncio.create_task(consumer.close())
+        await here.advance(3.1)
+        await closing
+        assert not here.broker.locked
+        assert here.broker.offsets.get((TOPIC, 1), 0) == 0
+
+
 async def test_a_broadcast_keeps_order_without_locks(tmp_path) -> None:  # type: ignore[no-untyped-def]
     async with world() as here:
         handler = Kept(at_once=False)
