@@ -387,10 +387,14 @@ def test_every_wish_is_met_alike(topic: str, store_config: StoreConfig) -> None:
     pairs = [first + second for first in alone[::5] for second in alone[::7]]
     asked = ["", *alone, *pairs, alone[0].removesuffix("\x02")]
     asked += [f"{alone[0]}x\x01{'y' * size}\x02" for size in (32_500, 32_600, 32_650, 32_700)]
+    texts = [f"UNIQ_KEY\x01{'K' * (1 + number % 3)}\x02{text}" for number, text in enumerate(asked)]
+    # Handles of every length, up to those that only the handlers write.
+    texts += [
+        f"TIMER_DELAY_SEC\x015\x02UNIQ_KEY\x01{'K' * size}\x02" for size in range(700, 800, 7)
+    ]
     hot, cold = Twin(store_config), Twin(store_config)
-    for number, text in enumerate(asked):
-        key = "K" * (800 if number % 10 == 9 else 1 + number % 3)  # handles of every length
-        fields = send_fields(topic=topic, properties=f"UNIQ_KEY\x01{key}\x02TAGS\x01a\x02{text}")
+    for number, text in enumerate(texts):
+        fields = send_fields(topic=topic, properties=f"TAGS\x01a\x02{text}")
         command = Command(
             RequestCode.SEND_MESSAGE_V2,
             opaque=number,
