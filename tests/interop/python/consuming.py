@@ -219,6 +219,17 @@ async def offset_reset_offline(cluster: Cluster) -> None:
         await receiver.expect(*(f"second-{number}" for number in range(10)))
 
 
+@feature("offset-skip")
+async def offset_skip(cluster: Cluster) -> None:
+    topic, group = await cluster.topic("skip", QUEUES), cluster.fresh("group")
+    await cluster.make_group(group)
+    await send_halves(cluster, topic)
+    await reset(cluster, group, topic, -1)  # to the end
+    await cluster.client.send(topic, "after")
+    async with Receiver(cluster, group, topic) as receiver:
+        await receiver.expect("after")
+
+
 @feature("offset-clone")
 async def offset_clone(cluster: Cluster) -> None:
     topic = await cluster.topic("clone", QUEUES)

@@ -10,10 +10,18 @@ from datetime import datetime, timedelta
 from ariane import Client, Message, SendReceipt
 from ariane.client.received import ReceivedMessage
 from ariane.client.retrying import Retry, RetryLater
+from ariane.client.transactions import Transaction
 from ariane.codes import ResponseCode, SystemFlag
 from ariane.errors import RequestFailed
 from ariane.protocol.message import StoredMessage
-from tests.interop.python.cluster import Cluster, Receiver, check_time, feature, until
+from tests.interop.python.cluster import (
+    Cluster,
+    NotThere,
+    Receiver,
+    check_time,
+    feature,
+    until,
+)
 
 
 @feature("ordered-by-key")
@@ -323,3 +331,41 @@ async def compressed(cluster: Cluster) -> None:
             assert message.body == f"{text}{message.tags}".encode()
             assert message.system_flag & SystemFlag.COMPRESSED
             assert len(message.stored_body) < 3_000
+
+
+@feature("message-types")
+async def types(cluster: Cluster) -> None:
+    if cluster.is_apache:
+        raise NotThere("Apache's broker takes every type, only its proxy refuses")
+    kinds = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
+    topics = {kind: await typed_topic(cluster, kind) for kind in kinds}
+    for kind, topic in topics.items():
+        sends = {
+            "NORMAL": cluster.client.send(topic, "plain"),
+            "FIFO": cluster.client.send(topic, "in order", sharding_key="k"),
+            "DELAY": cluster.client.send(topic, "later", delay_level=1),
+            "TRANSACTION": commit(cluster.client.transaction(topic, "committed")),
+        }
+        for sent, sending in sends.items():
+            if kind in (sent, "MIXED"):
+                await sending
+            else:
+                await refused_with(ResponseCode.MESSAGE_ILLEGAL, sending)
+
+
+async def commit(transaction: Transaction) -> None:
+    async with transaction:
+        pass
+
+
+async def typed_topic(cluster: Cluster, kind: str) -> str:
+    topic = cluster.fresh(f"typed_{kind}")
+    await cluster.call(
+        17,
+        {
+            "topic": topic, "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1",
+            "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
+            "attributes": f"+message.type={kind}",
+        },
+    )  # fmt: skip
+    return topic
