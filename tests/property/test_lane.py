@@ -406,6 +406,28 @@ def test_every_wish_is_met_alike(topic: str, store_config: StoreConfig) -> None:
     check_equal(hot, cold)
 
 
+def test_a_slot_is_full_alike() -> None:
+    config = replace(SMALL, timer_slot_messages_max=3)
+    hot, cold = Twin(config), Twin(config)
+    for twin in (hot, cold):
+        twin.rig.state.timer.start(twin.rig.timers)
+    for number in range(6):
+        wish = f"TIMER_DELIVER_MS\x01{START_MS + 5000}\x02"
+        fields = send_fields(properties=f"UNIQ_KEY\x01K{number}\x02{wish}")
+        command = Command(
+            RequestCode.SEND_MESSAGE_V2,
+            opaque=number,
+            ext={name: str(value) for name, value in fields.items()},
+            body=b"hello",
+        )
+        hot.by_lane(command.encode(), 1 << 16)
+        cold.by_handlers([read_back(command)])
+        for twin in (hot, cold):
+            twin.rig.clock.advance(0.02)  # the wheel takes it in
+    assert b"under flow control" in cold.peer.raw
+    check_equal(hot, cold)
+
+
 def test_plain_wishes_to_come_later_do_take_the_lane() -> None:
     plain = ["DELAY\x011", "DELAY\x0118", "TIMER_DELAY_SEC\x0110", "TIMER_DELAY_MS\x011500"]
     odd = [
