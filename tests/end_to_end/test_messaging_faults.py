@@ -27,7 +27,7 @@ from ariane.errors import BrokerBusy, ClientError
 from ariane.protocol.message import StoredMessage
 from tests.harness.processes import Ariane
 from tests.harness.processes import Server as Program
-from tests.harness.wire import Wire
+from tests.harness.wire import Wire, WireRefused
 
 TOPIC = "Faulty"
 GROUP = "faults"
@@ -357,7 +357,8 @@ async def test_retries_and_dead_letters(tmp_path: Path) -> None:
 
             def are_dead() -> bool:
                 letters.clear()
-                letters.update(broker.bodies(f"%DLQ%{GROUP}", 1))
+                with contextlib.suppress(WireRefused):  # before the first there is no such topic
+                    letters.update(broker.bodies(f"%DLQ%{GROUP}", 1))
                 return bad <= letters.keys()
 
             await until(are_dead, "the dead letters")
@@ -559,8 +560,8 @@ async def test_consumers_that_are_killed(tmp_path: Path) -> None:
         again = Counter(line.split(maxsplit=1)[1] for line in lines())
         repeated = sum(times - 1 for times in again.values())
         print(f"{len(due)} acknowledged, {len(lines())} brought; twice: {repeated}")
-        # Progress goes along with every pull, so little is told anew.
-        assert repeated <= KILLS * QUEUES * 500
+        # Progress goes along with every pull, so only what the last few brought comes again.
+        assert repeated <= KILLS * QUEUES * 128
 
 
 @dataclass
