@@ -60,18 +60,15 @@ class TimerLogFiles:
         self.files[-1].reserve(start, stop)
         units.reserved_end = units.end_position - units.file_bytes + stop
 
-    def cut(self, end: int) -> None:
-        """Let the log end here: later files go, and the rest of the last one is made zero."""
+    def end_at(self, end: int, *, synced_end: int, is_clean: bool) -> None:
+        """Let the log end here: later files go, and what follows is made zero unless it is."""
         units = self.units
         while len(self.files) > 1 and units.end_position - units.file_bytes >= end:
             self._drop_last()
+        if self.files and end < units.end_position and not is_clean:
+            self.files[-1].zero(end - (units.end_position - units.file_bytes), units.file_bytes)
         units.end = units.reserved_end = end
-        self.synced_end = min(self.synced_end, end)
-        if self.files and end < units.end_position:
-            start = end - (units.end_position - units.file_bytes)
-            self.files[-1].zero(start, units.file_bytes)
-            # The page that holds the end keeps its blocks; the others get theirs anew.
-            units.reserved_end = end
+        self.synced_end = synced_end
 
     def clear(self) -> None:
         """Remove every file; the log begins again at zero."""
