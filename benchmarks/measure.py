@@ -102,7 +102,7 @@ class Contender:
         return now
 
     def read_store(self) -> None:
-        """Have the store's newest files in the page cache, which an idle machine may have emptied."""
+        """Have the newest files in the page cache, which an idle machine may have emptied."""
         for path in sorted(self.server.store.glob("commitlog/*"))[-2:]:
             with path.open("rb") as file:
                 while file.read(8 << 20):

@@ -149,7 +149,7 @@ WORDS: Final[dict[type[msgspec.Struct], dict[str, str]]] = {
         "maxFilterMessageSize": "Bytes of queue entries one pull may look through.",
         "osPageCacheBusyTimeOutMills": "Sends that waited behind an append that took longer are"
         " refused as busy.",
-        "flushDelayOffsetInterval": "How often the progress of delayed messages is written to disk.",
+        "flushDelayOffsetInterval": "How often the progress of delayed messages is written.",
         "messageDelayLevel": "The delays behind the levels of delayed messages, with `s`, `m`, `h`"
         " or `d` behind each number. What waits when it is changed keeps its time.",
         "timerWheelEnable": "Whether messages may ask for a time (`TIMER_DELAY_SEC`,"

@@ -57,9 +57,11 @@ def queue_waits(state: BrokerState) -> dict[str, str]:
 
 def delays(state: BrokerState) -> dict[str, str]:
     """How far each delay level is delivered, and to where its queue reaches."""
+    offsets = state.schedule.progress.offsets()
+    ends = {level: state.store.max_offset(SCHEDULE_TOPIC, level - 1) for level in offsets}
     return {
-        f"scheduleMessageOffset_{level}": f"{offset},{state.store.max_offset(SCHEDULE_TOPIC, level - 1)}"
-        for level, offset in state.schedule.progress.offsets().items()
+        f"scheduleMessageOffset_{level}": f"{offset},{ends[level]}"
+        for level, offset in offsets.items()
     }
 
 
