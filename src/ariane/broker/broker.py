@@ -168,7 +168,8 @@ class Broker:
             for table in (state.topics, state.groups, state.offsets, state.schedule):
                 table.load(self._disk)
             state.filters.load(self._disk)
-            state.offsets.correct(store.max_offset)
+            if store.was_killed:
+                state.offsets.correct(store.max_offset)
             await self._off_loop(state.pop.load, self._disk)
             await self._off_loop(state.transactions.load)
         except BaseException:

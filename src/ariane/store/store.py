@@ -83,6 +83,7 @@ class Store:
         timer_slots: int = SLOT_COUNT,
     ) -> None:
         self.config = config
+        self.was_killed = False  # whoever had the store before did not stop it
         self.read_only_reason: str | None = None
         self.disk_full_reason: str | None = None
         self.disk_used_ratio = 0.0
@@ -151,7 +152,7 @@ class Store:
             try:
                 store._assemble(store._recover())
                 store.timer.recover(
-                    was_killed=disk.exists(ABORT_PATH), sync_failed=store._has_failed_before()
+                    was_killed=store.was_killed, sync_failed=store._has_failed_before()
                 )
             except OSError as error:
                 store._mark_failed()
@@ -434,6 +435,7 @@ class Store:
 
     def _recover(self) -> Checkpoint:
         _refuse_other_layouts(self._disk)
+        self.was_killed = self._disk.exists(ABORT_PATH)
         self._segments.load()
         self._queues.load()
         self._indexes.load()
@@ -444,7 +446,7 @@ class Store:
             queues=self._queues,
             indexes=self._indexes,
             checkpoint=checkpoint,
-            was_killed=self._disk.exists(ABORT_PATH),
+            was_killed=self.was_killed,
             sync_failed=self._has_failed_before(),
             check_crc=self.config.check_crc_on_recover,
             index_enabled=self.config.index_enabled,
