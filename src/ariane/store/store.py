@@ -428,7 +428,7 @@ class Store:
         self._queues.remove_unused()
         self.flush()
         self.checkpoint()
-        self.timer.checkpoint()
+        self.timer.end()
         if self.read_only_reason is None:
             self._disk.remove(ABORT_PATH)
             self._disk.sync_directory("")
