@@ -510,6 +510,11 @@ cdef class Clockwork:
                     self.collect_at = <int64_t> load64(slot + LAST_AT)
         return MORE
 
+    def finish(self) -> None:
+        """Leave the open slot if all of it was delivered: what comes for it later is late, and goes by itself."""
+        if self.is_open and self.collect_at == NOWHERE and self.heap_count == 0:
+            self.leave()
+
     cdef void leave(self) noexcept:
         cdef uint8_t* slot = self.wheel.at(self.read_ms)
         if <int64_t> load64(slot) == self.read_ms // self.precision_ms:
