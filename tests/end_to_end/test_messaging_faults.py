@@ -425,7 +425,10 @@ async def test_lent_messages(tmp_path: Path) -> None:
                 consumers.create_task(borrowers.consume(consumer))
             await load.through_kills(settled.total)
             due = set(load.acknowledged)
-            await until(lambda: due <= settled.keys(), "all to be lent and settled")
+            # An acknowledgement whose answer a kill took may count: then it does not come back.
+            await until(
+                lambda: due <= settled.keys() | borrowers.doubtful, "all to be lent and settled"
+            )
             borrowers.is_over = True
         assert borrowers.came_back == [], "an acknowledged message came back"
         tries = Counter(found.name for found in borrowers.seen.deliveries)
