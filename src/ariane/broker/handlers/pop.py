@@ -89,9 +89,8 @@ def look_again_later(header: PopHeader, taking: Taking, state: BrokerState) -> N
     """Have the pop tried again when a queue is free again, or at once when it was not through."""
     if taking.is_unfinished:
         state.pop.pops.look_at(header.topic, 0.0)
-    elif taking.blocked_until_ms:
-        wait_ms = taking.blocked_until_ms - state.clock.wall_ms()
-        state.pop.pops.look_at(header.topic, max(wait_ms, 0) / 1000)
+    elif taking.blocked_for_ms:
+        state.pop.pops.look_at(header.topic, taking.blocked_for_ms / 1000)
 
 
 def wanted_of(header: PopHeader, state: BrokerState) -> Wanted:

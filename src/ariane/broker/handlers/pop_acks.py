@@ -62,7 +62,7 @@ def settle_in_order(
         )
     if settled.verdict is Verdict.SETTLED:
         state.offsets.commit(*place, settled.consume_offset)
-        if not state.pop.orders.blocked_until_ms(place, state.clock.wall_ms()):
+        if not state.pop.blocked_for_ms(place):
             state.pop.arrived(place.topic, place.queue_id)
     return end_offset
 
@@ -131,7 +131,7 @@ def hide_in_order(header: ChangeInvisibleHeader, handle: Handle, state: BrokerSt
     stands_at = state.offsets.get(*place)
     if stands_at is not None and header.queue_offset < stands_at:
         return Reply.of(ChangeInvisibleReply())
-    visible_ms = state.clock.wall_ms() + header.invisible_ms
+    visible_ms = state.pop.order_ms(place) + header.invisible_ms
     state.pop.hide_in_order(
         place, header.queue_offset, popped_ms=handle.popped_ms, visible_ms=visible_ms
     )

@@ -2,7 +2,8 @@
 
 Checkpoints lie in slots by the time they are due, so that a pop adds to a list and nothing else. A
 slot is taken when all of it is due: never early, late by a slot at most. What was settled meanwhile
-is thrown out by a sweep that looks at a bounded number at a time.
+is thrown out by a sweep that looks at a bounded number at a time. Times here are of a clock that
+nobody sets; by the wall clock messages would come early or late when it is.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ class Schedule:
         """How many are looked after, settled ones among them."""
         return sum(map(len, self._slots.values()))
 
-    def add(self, checkpoint: Checkpoint, due_ms: int | None = None) -> None:
-        """Have a checkpoint looked at when it is due, or at another time."""
-        slot = (checkpoint.due_ms if due_ms is None else due_ms) // SLOT_MS
+    def add(self, checkpoint: Checkpoint, due_ms: int) -> None:
+        """Have a checkpoint looked at when it is due."""
+        slot = due_ms // SLOT_MS
         held = self._slots.get(slot)
         if held is None:
             held = self._slots[slot] = []

@@ -83,6 +83,7 @@ class Pop:
             order_file.PATH, lambda: order_file.encode(self.orders), saver
         )
         self._orders_saved_at = [0] * queue_count  # notes of orders below are in the file
+        self._paces: dict[Place, int] = {}  # from the steady clock to the pop times of a queue
         self._more: Timer | None = None
         self.lane = PopGrants(state, self.journal, self.checkpoints.by_key, self._lent)
         self._listen(state)
@@ -111,6 +112,9 @@ class Pop:
             if self._state.topics.get(place.topic) is not None:
                 offsets_of = self._state.offsets.offsets_of(place.topic, place.group)
                 offsets_of[place.queue_id] = consume_offset
+        for place, info in self.orders:
+            now_ms = self._state.clock.wall_ms()
+            self._paces[place] = max(now_ms, info.popped_ms) - self._steady_ms()
         self._returning.find_given_back(self._state.store.written)
         if count:
             LOGGER.info("pops recovered notes=%d open=%d", count, len(self.checkpoints))
@@ -154,7 +158,7 @@ class Pop:
         self._read_foreign()
         if self._state.store.refusal is not None:
             return  # nothing can be given back now
-        if self._returning.give_back_due(self._state.clock.wall_ms()) and self._more is None:
+        if self._returning.give_back_due(self._steady_ms()) and self._more is None:
             self._more = self._state.timers.after(0.0, self.tick)
 
     def tidy(self) -> None:
@@ -269,6 +273,7 @@ class Pop:
             invisible_ms=invisible_ms,
         )
         self._note_order(place, offsets[0], info, before)
+        self._paces[place] = popped_ms - self._steady_ms()
         return info
 
     def settle_in_order(
@@ -294,8 +299,20 @@ class Pop:
         if is_changed and info is not None:
             self._note_order(place, self._state.offsets.get(*place) or 0, info, before)
 
+    def blocked_for_ms(self, place: Place, attempt_id: str | None = None) -> int:
+        """For how long nobody may pop a queue in order; 0 when it is free, or for this attempt."""
+        now_ms = self.order_ms(place)
+        until_ms = self.orders.blocked_until_ms(place, now_ms, attempt_id)
+        return until_ms - now_ms if until_ms else 0
+
+    def order_ms(self, place: Place) -> int:
+        """What time it is for a queue popped in order, by the clock it was popped at."""
+        pace_ms = self._paces.get(place)
+        return self._state.clock.wall_ms() if pace_ms is None else self._steady_ms() + pace_ms
+
     def release_order(self, place: Place) -> None:
         """Forget what is out of a queue in order: its group was sent elsewhere."""
+        self._paces.pop(place, None)
         if self.orders.get(place) is not None:
             self.orders.put(place, None)
             self._orders_file.mark()
@@ -332,7 +349,11 @@ class Pop:
     def _lent(self, checkpoint: Checkpoint) -> None:
         """A checkpoint's note is written."""
         self.checkpoints.add(checkpoint)
-        self._schedule.add(checkpoint)
+        self._schedule.add(checkpoint, self._steady_ms() + checkpoint.invisible_ms)
+
+    def _steady_ms(self) -> int:
+        """The time by a clock that nobody sets."""
+        return int(self._state.clock.monotonic_s() * 1000)
 
     def _take(self, found: Found, revive_queue_id: int, journal_offset: int) -> None:
         """Take over a note that was read."""
@@ -344,7 +365,9 @@ class Pop:
                     self.checkpoints.settle(old, old.bit_of(checkpoint.first))
             self.checkpoints.add(checkpoint)
             if not checkpoint.is_closed:
-                self._schedule.add(checkpoint)
+                left_ms = max(checkpoint.due_ms - self._state.clock.wall_ms(), 0)
+                left_ms = min(left_ms, checkpoint.invisible_ms)  # the wall clock was set back
+                self._schedule.add(checkpoint, self._steady_ms() + left_ms)
         elif isinstance(found, AcksFound):
             known = self.checkpoints.get(found.key)
             if known is None:

@@ -73,7 +73,7 @@ class Taking:
         self.revive_queue_id = ORDER_QUEUE_ID
         self.count = 0
         self.rest_count = 0  # messages left in the queues that were looked at
-        self.blocked_until_ms = 0  # when a queue held in order is free again; 0: none is held
+        self.blocked_for_ms = 0  # until a queue held in order is free again; 0: none is held
         self.is_unfinished = False  # a queue has more to look through for messages that match
         self.bodies: list[bytes] = []
         self.starts: list[str] = []
@@ -116,7 +116,7 @@ class Taking:
         return any(
             store.max_offset(place.topic, place.queue_id) > self._stands_at(place)
             for place in self._places()
-            if not wanted.is_ordered or not self._blocked_until_ms(place)
+            if not wanted.is_ordered or not self._state.pop.blocked_for_ms(place, wanted.attempt_id)
         )
 
     def _places(self) -> Iterator[Place]:
@@ -158,19 +158,15 @@ class Taking:
         times = [orders.popped_ms(place, self.popped_ms) for place in self._places()]
         return max(times, default=self.popped_ms)
 
-    def _blocked_until_ms(self, place: Place) -> int:
-        now_ms = self._state.clock.wall_ms()
-        return self._state.pop.orders.blocked_until_ms(place, now_ms, self._wanted.attempt_id)
-
     def _take_from(self, place: Place) -> None:
         """Take what there is room for of one queue."""
         first = self._position(place)
         end = self._state.store.max_offset(place.topic, place.queue_id)
         room = self._room()
         if self._wanted.is_ordered:
-            until_ms = self._blocked_until_ms(place)
-            if until_ms:  # what is behind it does not count: it could not be had
-                self.blocked_until_ms = min(until_ms, self.blocked_until_ms or until_ms)
+            wait_ms = self._state.pop.blocked_for_ms(place, self._wanted.attempt_id)
+            if wait_ms:  # what is behind it does not count: it could not be had
+                self.blocked_for_ms = min(wait_ms, self.blocked_for_ms or wait_ms)
                 return
             room = min(room, self._state.pop.orders.room(place, first))
         if room <= 0 or end == first:

@@ -579,3 +579,59 @@ def test_nothing_is_given_back_to_a_deleted_group(broker: Popping) -> None:
     broker.clock.advance(AFTER_S)
     assert len(broker.state.pop.checkpoints) == 0
     assert broker.state.topics.get(RETRY) is None
+
+
+# Clocks that are set.
+
+
+@pytest.mark.parametrize("step_ms", [-3_600_000, 3_600_000])
+def test_a_clock_that_is_set_changes_no_invisible_time(broker: Popping, step_ms: int) -> None:
+    broker.fill(4)
+    one, two = broker.pop(maxMsgNums=2, queueId=0)
+    broker.clock.step_wall(step_ms)
+    broker.clock.advance(INVISIBLE_MS / 1000 - 0.01)
+    assert broker.pop(queueId=0) == []
+    assert broker.change(one, 5_000).code == 0
+    broker.clock.advance(0.5)
+    assert bodies(broker.pop(queueId=0)) == [two.body]
+    broker.clock.advance(5)
+    assert bodies(broker.pop(queueId=0)) == [one.body]
+
+
+def test_a_clock_set_back_while_the_broker_was_down(broker: Popping) -> None:
+    broker.fill(1)
+    broker.pop()
+    broker.clock.step_wall(-3_600_000)
+    after = broker.killed()
+    after.clock.advance(INVISIBLE_MS / 1000 - 0.01)
+    assert after.pop() == []
+    after.clock.advance(0.5)
+    assert len(after.pop()) == 1
+
+
+@pytest.mark.parametrize("step_ms", [-3_600_000, 3_600_000])
+def test_a_clock_that_is_set_blocks_no_queue_for_longer(broker: Popping, step_ms: int) -> None:
+    broker.fill(4)
+    lent = broker.pop(maxMsgNums=2, queueId=0, order="true")
+    broker.clock.step_wall(step_ms)
+    broker.clock.advance(INVISIBLE_MS / 1000 - 0.01)
+    assert broker.pop(queueId=0, order="true") == []
+    broker.clock.advance(0.01)
+    again = broker.pop(queueId=0, order="true")
+    assert bodies(again) == bodies(lent)
+    broker.clock.step_wall(-step_ms)
+    for each in again:
+        assert broker.ack(each).code == 0
+    broker.clock.advance(60)
+    assert broker.pop(queueId=0, order="true") == []
+
+
+def test_in_order_a_clock_set_back_while_the_broker_was_down(broker: Popping) -> None:
+    broker.fill(2)
+    broker.pop(maxMsgNums=1, queueId=0, order="true")
+    broker.clock.step_wall(-3_600_000)
+    after = broker.killed()
+    after.clock.advance(INVISIBLE_MS / 1000 - 0.01)
+    assert after.pop(queueId=0, order="true") == []
+    after.clock.advance(0.02)
+    assert len(after.pop(queueId=0, order="true")) == 1

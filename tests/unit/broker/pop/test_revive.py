@@ -30,7 +30,7 @@ def take(schedule: Schedule, in_ms: int, count_max: int = 100) -> list[int]:
 def test_what_is_due_is_taken_never_early_and_at_most_a_slot_late() -> None:
     schedule = Schedule()
     for first, due_in_ms in enumerate((1_000, 1_050, 999, 5_000)):
-        schedule.add(lent(due_in_ms, first))
+        schedule.add(lent(due_in_ms, first), NOW_MS + due_in_ms)
     assert take(schedule, 998) == []
     assert take(schedule, 1_000) == [2]
     assert take(schedule, 1_049) == []
@@ -43,7 +43,7 @@ def test_what_is_due_is_taken_never_early_and_at_most_a_slot_late() -> None:
 def test_no_more_than_asked_for_and_the_rest_later() -> None:
     schedule = Schedule()
     for first in range(10):
-        schedule.add(lent(first, first))
+        schedule.add(lent(first, first), NOW_MS + first)
     taken = [take(schedule, 1_000, 4) for _ in range(4)]
     assert [len(part) for part in taken] == [4, 4, 2, 0]
     assert sorted(first for part in taken for first in part) == list(range(10))
@@ -53,7 +53,7 @@ def test_settled_ones_are_left_out_and_swept() -> None:
     schedule = Schedule()
     checkpoints = [lent(1_000 + 10 * n, n) for n in range(100)]
     for each in checkpoints:
-        schedule.add(each)
+        schedule.add(each, each.due_ms)
     for each in checkpoints[:90]:
         each.close()
     schedule.sweep(30)
