@@ -96,6 +96,14 @@ def test_a_message_there_and_back(server: Ariane) -> None:
     assert read_json("message", "find", "t2", "none", namesrv=at) == []
 
 
+def test_only_what_was_given_up_is_resumed(server: Ariane) -> None:
+    at = server.namesrv_address
+    ariane("topic", "create", "t_resume", "--queues", 1, namesrv=at)
+    sent = read_json("send", "t_resume", "hello", namesrv=at)
+    said = ariane("message", "resume", sent["offset_message_id"], namesrv=at, code=1)
+    assert "TRANS_CHECK_MAX_TIME_TOPIC" in said
+
+
 def test_what_became_of_a_message(server: Ariane) -> None:
     at = server.namesrv_address
     ariane("topic", "create", "t_track", "--queues", 1, namesrv=at)

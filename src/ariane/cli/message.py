@@ -1,4 +1,4 @@
-"""`ariane message`: one message by its id, those with a key, and what became of one."""
+"""`ariane message`: by id and by key, what became of one, and transactions given up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from ariane.cli.options import DEFAULT_NAMESRV, NamesrvOption, TopicArgument
-from ariane.cli.output import Output, OutputOption, bytes_text, say_json, say_table, time_text
+from ariane.cli.output import Output, OutputOption, bytes_text, say, say_json, say_table, time_text
 from ariane.cli.records import say_message, view_of
 from ariane.client import Client, StoredMessage
 from ariane.client.tracking import Track
@@ -93,6 +93,23 @@ async def looked_up(client: Client, message_id: str, topic: str) -> StoredMessag
     if not found:
         raise ClientError(f"topic {topic!r} has no message {message_id}; is the topic right?")
     return found[-1]
+
+
+@messages.command()
+def resume(
+    offset_id: Annotated[
+        str, typer.Argument(help="Its offset id in TRANS_CHECK_MAX_TIME_TOPIC.", metavar="ID")
+    ],
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+) -> None:
+    """Have a transaction asked about again that was given up."""
+
+    async def work() -> None:
+        async with Client(namesrv) as client:
+            await client.admin.resume_transaction(offset_id)
+
+    asyncio.run(work())
+    say(f"{offset_id} is a half message again; its producers will be asked")
 
 
 @messages.command()

@@ -31,9 +31,10 @@ from ariane.protocol.headers.nameserver import DeleteTopicHeader
 from ariane.protocol.headers.pull import PullHeader
 from ariane.protocol.headers.query import QueryHeader, ViewHeader
 from ariane.protocol.headers.topics import CreateTopicHeader, TopicHeader
+from ariane.protocol.headers.transactions import ResumeCheckHeader
 from ariane.protocol.limits import FRAME_BYTES_MAX
 from ariane.protocol.message import StoredMessage, decode_offset_id, decode_records
-from ariane.topics import AUTO_CREATE_TOPIC, TOOLS_GROUP, topic_fault
+from ariane.topics import AUTO_CREATE_TOPIC, DISCARD_TOPIC, TOOLS_GROUP, topic_fault
 
 ADMIN_TIMEOUT_S: Final = 5.0
 FOREVER_MS: Final = (1 << 63) - 1
@@ -157,6 +158,16 @@ class Admin:
             timeout_s=ADMIN_TIMEOUT_S,
         )
         return decode_records(answer.body)[0]
+
+    async def resume_transaction(self, offset_message_id: str) -> None:
+        """Have a broker ask again about a message it has put into TRANS_CHECK_MAX_TIME_TOPIC."""
+        store_host, _ = decode_offset_id(offset_message_id)
+        header = ResumeCheckHeader(topic=DISCARD_TOPIC, message_id=offset_message_id)
+        await self._session.call(
+            _address_of(store_host),
+            request(RequestCode.RESUME_CHECK_HALF_MESSAGE, header),
+            timeout_s=ADMIN_TIMEOUT_S,
+        )
 
     async def track(self, message: StoredMessage) -> list[Track]:
         """What became of a stored message in every group that reads its topic, by group."""

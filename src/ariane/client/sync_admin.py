@@ -70,6 +70,10 @@ class Admin:
         """The message at the place that its offset id names."""
         return self._thread.run(self._twin.message(offset_message_id))
 
+    def resume_transaction(self, offset_message_id: str) -> None:
+        """Have a broker ask again about a message it has put into TRANS_CHECK_MAX_TIME_TOPIC."""
+        self._thread.run(self._twin.resume_transaction(offset_message_id))
+
     def find(
         self,
         topic: str,

@@ -171,3 +171,13 @@ async def test_a_message_is_tracked_on_the_broker_that_has_it() -> None:
         }  # fmt: skip
         broker.answers[RequestCode.PULL_MESSAGE] = answering(record(b"x", queue_offset=3))
         assert (await client.admin.track(message))[2].type is TrackType.CONSUMED
+
+
+async def test_a_transaction_is_resumed_where_it_was_given_up() -> None:
+    async with running("a", "b") as cluster, client_of(cluster) as client:
+        host, port = cluster.brokers["b"].address.split(":")
+        message_id = encode_offset_id((host, int(port)), 77)
+        await client.admin.resume_transaction(message_id)
+        (command,) = cluster.brokers["b"].of(RequestCode.RESUME_CHECK_HALF_MESSAGE)
+        assert command.ext == {"topic": "TRANS_CHECK_MAX_TIME_TOPIC", "msgId": message_id}
+        assert not cluster.brokers["a"].of(RequestCode.RESUME_CHECK_HALF_MESSAGE)
