@@ -1,5 +1,25 @@
 """The blocking client, under the name it is looked for: `from ariane.sync import Client`."""
 
-from ariane.client.sync import Admin, Client, Producer, PullConsumer
+from ariane.client.sync import (
+    Admin,
+    Client,
+    LitePullConsumer,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    ReceivedMessage,
+    SimpleConsumer,
+    Subscription,
+)
 
-__all__ = ["Admin", "Client", "Producer", "PullConsumer"]
+__all__ = [
+    "Admin",
+    "Client",
+    "LitePullConsumer",
+    "Producer",
+    "PullConsumer",
+    "PushConsumer",
+    "ReceivedMessage",
+    "SimpleConsumer",
+    "Subscription",
+]

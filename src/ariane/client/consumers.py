@@ -42,6 +42,11 @@ class Member(Protocol):
         """Whether it keeps the order of queues."""
         ...
 
+    @property
+    def message_kind(self) -> type[ReceivedMessage]:
+        """What its handler is called with."""
+        ...
+
     def rebalance(self) -> None:
         """The group has changed."""
         ...
@@ -142,10 +147,10 @@ class Registry:
     ) -> None:
         clock = self._session.clock
         begun_s = clock.monotonic_s()
-        holder = DirectHolder(header.broker_name or "")
+        holder = DirectHolder(self._session, header.broker_name or "")
         remark = None
         try:
-            (message,) = decode(command.body, ReceivedMessage, holder)
+            (message,) = decode(command.body, member.message_kind, holder)
         except (ProtocolError, ValueError) as error:
             remark = f"the request does not hold one message: {error}"
             connection.send(reply(command, ResponseCode.SYSTEM_ERROR, remark=remark))
@@ -167,7 +172,8 @@ class Registry:
 class DirectHolder:
     """Holds a message that belongs to nobody's share: nothing is committed or sent back."""
 
-    def __init__(self, broker_name: str) -> None:
+    def __init__(self, session: Session, broker_name: str) -> None:
+        self.session = session
         self.was_refused = False
         self._broker_name = broker_name
 

@@ -101,6 +101,7 @@ class Consuming:
     """The part of a client that consumes."""
 
     session: Session
+    message_kind: type[ReceivedMessage] = ReceivedMessage
 
     @cached_property
     def _registry(self) -> Registry:
@@ -125,7 +126,12 @@ class Consuming:
         """
         delivery = _delivery_of(handler, concurrency=concurrency, clock=self.session.clock)
         return PushConsumer(
-            self.session, self._registry, group, delivery, ConsumerOptions(**choices)
+            self.session,
+            self._registry,
+            group,
+            delivery,
+            ConsumerOptions(**choices),
+            message_kind=self.message_kind,
         )
 
     def consumer(
@@ -168,7 +174,9 @@ class Consuming:
         """Messages to loop over; at most `concurrency` of them unsettled at a time."""
         loop = Loop(unsettled_max=concurrency)
         options = ConsumerOptions(**choices)
-        consumer = PushConsumer(self.session, self._registry, group, loop, options)
+        consumer = PushConsumer(
+            self.session, self._registry, group, loop, options, message_kind=self.message_kind
+        )
         for topic in topics_of(topics):
             consumer.subscribe(topic, tags=tags, sql=sql)
         return Subscription(consumer, loop)
@@ -191,6 +199,7 @@ class Consuming:
             start=start,
             strategy=strategy,
             limits=limits,
+            message_kind=self.message_kind,
         )
 
     def simple_consumer(
@@ -202,7 +211,14 @@ class Consuming:
         retry: Retry | None = None,
     ) -> SimpleConsumer:
         """A member of the group that is lent messages; subscribe it, then `receive`."""
-        return SimpleConsumer(self.session, group, orderly=orderly, start=start, retry=retry)
+        return SimpleConsumer(
+            self.session,
+            group,
+            orderly=orderly,
+            start=start,
+            retry=retry,
+            message_kind=self.message_kind,
+        )
 
     async def start_consumers(self) -> None:
         """Have the decorated handlers called from now on."""

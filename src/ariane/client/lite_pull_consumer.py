@@ -58,16 +58,18 @@ class LitePullConsumer:
         start: Start = Start.LAST,
         strategy: Strategy | None = None,
         limits: Limits | None = None,
+        message_kind: type[ReceivedMessage] = ReceivedMessage,
     ) -> None:
         if fault := group_fault(group):
             raise ClientError(fault)
         self.group = group
+        self.message_kind = message_kind
         self._session = session
         self._registry = registry
         self._auto_commit = auto_commit
         self._start = start
         self._store = RemoteOffsets(session, group)
-        self._puller = Puller(session, group, is_lite=True)
+        self._puller = Puller(session, group, is_lite=True, message_kind=message_kind)
         self._filters: dict[str, tuple[Filter, int]] = {}
         self._topics: set[str] = set()  # subscribed, rather than assigned
         self._readers: dict[MessageQueue, LiteReader] = {}
@@ -208,7 +210,7 @@ class LitePullConsumer:
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """How far the group has got by its own word, or None when it has not said."""
-        return await self._store.read(queue)
+        return await self._store.committed(queue)
 
     def position(self, queue: MessageQueue) -> int:
         """Where the next poll of this queue goes on."""

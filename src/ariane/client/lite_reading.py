@@ -36,6 +36,7 @@ class LiteReader:
 
     def __init__(self, shelf: Shelf, queue: MessageQueue, position: int) -> None:
         self.queue = queue
+        self.session = shelf.session
         self.consumed = position  # what the polls before the last one have brought lies below
         self._shelf = shelf
         self._may_pull = asyncio.Event()

@@ -51,9 +51,19 @@ class RemoteOffsets:
         self._told: dict[MessageQueue, int] = {}
 
     async def read(self, queue: MessageQueue) -> int | None:
-        """What was kept for the queue."""
+        """What was kept for the queue; of a young queue the broker says 0 though nothing was."""
+        return await self._ask(queue, zero_if_not_found=None)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """What was really kept for the queue."""
+        return await self._ask(queue, zero_if_not_found=False)
+
+    async def _ask(self, queue: MessageQueue, *, zero_if_not_found: bool | None) -> int | None:
         header = QueryConsumerOffsetHeader(
-            group=self._group, topic=queue.topic, queue_id=queue.queue_id
+            group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            zero_if_not_found=zero_if_not_found,
         )
         answer = await self._session.call(
             await self._address(queue),

@@ -50,9 +50,17 @@ class Fetched:
 class Puller:
     """Pulls for one group; knows for each queue which replica of the broker to ask."""
 
-    def __init__(self, session: Session, group: str, *, is_lite: bool = False) -> None:
+    def __init__(
+        self,
+        session: Session,
+        group: str,
+        *,
+        is_lite: bool = False,
+        message_kind: type[ReceivedMessage] = ReceivedMessage,
+    ) -> None:
         self._session = session
         self._group = group
+        self.message_kind = message_kind
         self._is_lite = is_lite
         self._code = RequestCode.LITE_PULL_MESSAGE if is_lite else RequestCode.PULL_MESSAGE
         self._replicas: dict[MessageQueue, int] = {}
@@ -104,7 +112,7 @@ class Puller:
         self._replicas[queue] = outcome.suggested_broker_id
         return Fetched(
             STATUSES[answer.code],
-            wanted.accepted(decode(answer.body, ReceivedMessage, holder)),
+            wanted.accepted(decode(answer.body, self.message_kind, holder)),
             outcome.next_offset,
             outcome.min_offset,
             outcome.max_offset,

@@ -79,12 +79,15 @@ class PushConsumer:
         group: str,
         delivery: Delivery,
         options: ConsumerOptions,
+        *,
+        message_kind: type[ReceivedMessage] = ReceivedMessage,
     ) -> None:
         if fault := group_fault(group):
             raise ClientError(fault)
         self.group = group
         self.options = options
         self.session = session
+        self.message_kind = message_kind
         self.started_at_ms = 0
         self._registry = registry
         self._membership = Membership(
@@ -98,7 +101,7 @@ class PushConsumer:
         self._desk = Desk(
             session=session,
             group=group,
-            puller=Puller(session, group),
+            puller=Puller(session, group, message_kind=message_kind),
             delivery=delivery,
             membership=self._membership,
             send_back=SendBack(session, group, options.retry),

@@ -71,6 +71,7 @@ class Reader:
 
     def __init__(self, desk: Desk, queue: MessageQueue, position: int) -> None:
         self.queue = queue
+        self.session = desk.session
         self.process = ProcessQueue(queue, position, now_s=desk.session.clock.monotonic_s())
         self.is_leaving = False
         self._desk = desk
@@ -280,10 +281,12 @@ class Reader:
         new = self.process.put(fetched.messages, fetched.next_offset, now_s=self._now_s())
         if new:
             self._statistics.pulled(len(new), spent_s)
+            # The next pull is on its way before handlers run, so that the broker works meanwhile.
+            loop = asyncio.get_running_loop()
             if self._desk.is_orderly:
-                self.advance()
+                loop.call_soon(self.advance)
             else:
-                self._desk.delivery.offer(new)
+                loop.call_soon(self._desk.delivery.offer, new)
 
     async def meet_again(self, address: Address) -> None:
         """The broker may have forgotten us."""

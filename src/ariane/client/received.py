@@ -9,6 +9,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Protocol, Self
 
+from ariane.client.session import Session
 from ariane.codes import SystemFlag
 from ariane.kernel.records import Record
 from ariane.protocol.compression import inflate_body
@@ -20,6 +21,11 @@ from ariane.topics import RETRY_PREFIX
 
 class Holder(Protocol):
     """Whoever gave a message out and waits to hear what became of it."""
+
+    @property
+    def session(self) -> Session:
+        """The client that it came to."""
+        ...
 
     def queue_of(self, message: ReceivedMessage) -> MessageQueue:
         """The queue it came from."""

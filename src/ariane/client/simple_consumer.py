@@ -63,6 +63,7 @@ class Lender:
     """One broker as the lender of a topic's messages."""
 
     def __init__(self, consumer: SimpleConsumer, topic: str, broker_name: str) -> None:
+        self.session = consumer.session
         self.topic = topic
         self.broker_name = broker_name
         self.attempt_id: str | None = None  # of a pop whose answer was lost
@@ -98,14 +99,16 @@ class SimpleConsumer:
         orderly: bool = False,
         start: Start = Start.LAST,
         retry: Retry | None = None,
+        message_kind: type[ReceivedMessage] = ReceivedMessage,
     ) -> None:
         if fault := group_fault(group):
             raise ClientError(fault)
         self.group = group
-        self._session = session
+        self.session = session
         self._orderly = orderly
         self._start = start
         self._retry = retry or Retry()
+        self._message_kind = message_kind
         self._filters: dict[str, tuple[Filter, int]] = {}
         self._lenders: dict[tuple[str, str], Lender] = {}
         self._turn = itertools.count()
@@ -126,19 +129,19 @@ class SimpleConsumer:
         """Receive messages of the topic too, or with another filter."""
         if fault := topic_fault(topic):
             raise ClientError(fault)
-        self._filters[topic] = (filter_of(tags=tags, sql=sql), self._session.clock.wall_ms())
-        self._session.add_consumer(self._data())
+        self._filters[topic] = (filter_of(tags=tags, sql=sql), self.session.clock.wall_ms())
+        self.session.add_consumer(self._data())
 
     def unsubscribe(self, topic: str) -> None:
         """Receive messages of the topic no more."""
         if self._filters.pop(topic, None) is not None:
-            self._session.add_consumer(self._data())
+            self.session.add_consumer(self._data())
 
     async def close(self) -> None:
         """Leave the group; what was received may still be acknowledged."""
         if not self._is_closed:
             self._is_closed = True
-            await self._session.remove_consumer(self.group)
+            await self.session.remove_consumer(self.group)
 
     async def receive(
         self,
@@ -162,7 +165,7 @@ class SimpleConsumer:
             if len(lenders) > 1:
                 await self._wait_for_any(lenders, deadline_s - self._now_s())
             else:  # too many wait there, or its clock runs ahead
-                await self._session.sleep(AGAIN_S)
+                await self.session.sleep(AGAIN_S)
 
     async def ack(self, messages: Iterable[ReceivedMessage]) -> None:
         """Say that these have been consumed."""
@@ -210,7 +213,7 @@ class SimpleConsumer:
         """Every broker of every topic, another one first each time."""
         lenders = []
         for topic in list(self._filters):
-            route = await self._session.routes.for_reading(topic)
+            route = await self.session.routes.for_reading(topic)
             for broker in sorted({queue.broker_name for queue in route.readable}):
                 if (topic, broker) not in self._lenders:
                     self._lenders[topic, broker] = Lender(self, topic, broker)
@@ -243,7 +246,7 @@ class SimpleConsumer:
     ) -> list[ReceivedMessage]:
         wanted, _ = self._filters.get(lender.topic, (Filter(), 0))
         if self._orderly and lender.attempt_id is None:
-            lender.attempt_id = f"{self._session.random.getrandbits(128):032x}"
+            lender.attempt_id = f"{self.session.random.getrandbits(128):032x}"
         header = PopHeader(
             group=self.group,
             topic=lender.topic,
@@ -258,7 +261,7 @@ class SimpleConsumer:
             is_ordered=self._orderly,
             attempt_id=lender.attempt_id,
         )
-        answer = await self._session.call(
+        answer = await self.session.call(
             await self._address(lender.topic, lender.broker_name),
             request(RequestCode.POP_MESSAGE, header),
             timeout_s=wait_s + ANSWER_S,
@@ -267,7 +270,7 @@ class SimpleConsumer:
         lender.attempt_id = None  # what was asked for has been answered
         if answer.code in _NOTHING:
             return []
-        messages = decode(answer.body, ReceivedMessage, lender)
+        messages = decode(answer.body, self._message_kind, lender)
         give_handles(
             messages,
             decode_header(PopReply, answer.ext),
@@ -300,14 +303,14 @@ class SimpleConsumer:
             is_ordered=self._orderly,
         )
         try:
-            answer = await self._session.call(
+            answer = await self.session.call(
                 await self._address(lender.topic, lender.broker_name),
                 request(RequestCode.NOTIFICATION, header),
                 timeout_s=wait_s + ANSWER_S,
             )
         except ClientError as error:
             log.info("no notification broker=%s: %s", lender.broker_name, error)
-            await self._session.sleep(min(wait_s, 1.0))
+            await self.session.sleep(min(wait_s, 1.0))
             return False
         return decode_header(NotificationReply, answer.ext).has_message
 
@@ -322,7 +325,7 @@ class SimpleConsumer:
             extra_info=message.handle,
             queue_offset=handle.queue_offset,
         )
-        await self._session.call(
+        await self.session.call(
             await self._address(lender.topic, handle.broker_name),
             request(RequestCode.ACK_MESSAGE, header),
             accept=_ACKED,
@@ -332,7 +335,7 @@ class SimpleConsumer:
         told = [(_lender(message).topic, message.handle) for message in messages]
         for (topic, broker), acks in batch_acks(told, self.group).items():
             body = BatchAckBody(acks=acks, broker_name=broker)
-            await self._session.call(
+            await self.session.call(
                 await self._address(topic, broker),
                 request(RequestCode.BATCH_ACK_MESSAGE, body=fastjson.encode(body)),
                 accept=_ACKED,
@@ -349,7 +352,7 @@ class SimpleConsumer:
             queue_offset=handle.queue_offset,
             invisible_ms=round(invisible_s * 1000),
         )
-        answer = await self._session.call(
+        answer = await self.session.call(
             await self._address(lender.topic, handle.broker_name),
             request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header),
         )
@@ -373,7 +376,7 @@ class SimpleConsumer:
             reconsume_times_max=self._retry.max,
             broker_name=lender.broker_name,
         )
-        await self._session.call(
+        await self.session.call(
             await self._address(lender.topic, lender.broker_name),
             request(RequestCode.CONSUMER_SEND_MSG_BACK, header),
         )
@@ -391,11 +394,11 @@ class SimpleConsumer:
         )
 
     async def _address(self, topic: str, broker_name: str) -> Address:
-        route = await self._session.routes.for_reading(topic)
+        route = await self.session.routes.for_reading(topic)
         return route.replica(broker_name, MASTER_ID)
 
     def _now_s(self) -> float:
-        return self._session.clock.monotonic_s()
+        return self.session.clock.monotonic_s()
 
 
 def _lender(message: ReceivedMessage) -> Lender:

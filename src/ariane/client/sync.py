@@ -23,18 +23,37 @@ from ariane.client.queues import Selector
 from ariane.client.requests import Received
 from ariane.client.settings import SendOptions
 from ariane.client.sync_admin import Admin
+from ariane.client.sync_consumers import (
+    LitePullConsumer,
+    PushConsumer,
+    ReceivedMessage,
+    SimpleConsumer,
+    Subscription,
+)
+from ariane.client.sync_consuming import Consuming
 from ariane.client.sync_producer import Producer
 from ariane.client.transactions import Decision, Transaction
 from ariane.protocol.bodies import MessageQueue
 from ariane.protocol.message import StoredMessage
 from ariane.topics import TOOLS_GROUP
 
-__all__ = ["Admin", "Client", "LoopThread", "Producer", "PullConsumer"]
+__all__ = [
+    "Admin",
+    "Client",
+    "LitePullConsumer",
+    "LoopThread",
+    "Producer",
+    "PullConsumer",
+    "PushConsumer",
+    "ReceivedMessage",
+    "SimpleConsumer",
+    "Subscription",
+]
 
 BlockingChecker = Callable[[StoredMessage], Decision]
 
 
-class Client:
+class Client(Consuming):
     """The blocking twin of `ariane.Client`.
 
     with Client("127.0.0.1:9876") as client:
