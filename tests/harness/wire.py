@@ -48,6 +48,9 @@ class Record:
     log_offset: int
     body: bytes
     properties: dict[str, str] = field(default_factory=dict)
+    system_flag: int = 0
+    reconsume_times: int = 0
+    prepared_offset: int = 0
 
 
 class WireRefused(AssertionError):
@@ -250,7 +253,8 @@ def decode_records(data: bytes) -> Iterator[Record]:
         )
         at = position + 48 + (20 if system_flag & 16 else 8)  # born host
         at += 8 + (20 if system_flag & 32 else 8)  # store time, store host
-        at += 4 + 8  # reconsume times, prepared offset
+        reconsume_times, prepared_offset = struct.unpack_from(">iq", data, at)
+        at += 4 + 8
         (length,) = struct.unpack_from(">i", data, at)
         body = data[at + 4 : at + 4 + length]
         assert zlib.crc32(body) & 0x7FFFFFFF == crc, f"record at {log_offset} has a wrong CRC"
@@ -267,6 +271,14 @@ def decode_records(data: bytes) -> Iterator[Record]:
             pair.split(NAME_SEPARATOR, 1) for pair in properties.split(PROPERTY_SEPARATOR) if pair
         )
         yield Record(
-            topic, queue_id, queue_offset, log_offset, body, {name: value for name, value in pairs}
+            topic,
+            queue_id,
+            queue_offset,
+            log_offset,
+            body,
+            {name: value for name, value in pairs},
+            system_flag,
+            reconsume_times,
+            prepared_offset,
         )
         position += size
