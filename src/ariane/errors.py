@@ -25,12 +25,17 @@ ArianeError
 │   │   ├── UnknownGroup
 │   │   └── MessageRefused     no broker will take this message as it is
 │   └── InvalidMessage   refused before it was sent
+├── DataLoss             a reader of ranges wants messages that are gone
+├── AccessImpossible     a way to the bytes that was asked for cannot be had
 └── ConfigError
 
 A message says what was found, what was expected, and what to do.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 from ariane.codes import ResponseCode
 
@@ -223,6 +228,43 @@ _CAUSES: dict[int, type[RequestFailed]] = {
 
 class InvalidMessage(ClientError):
     """A message that no broker would take; nothing was sent."""
+
+
+class DataLoss(ArianeError):
+    """Messages of a planned range are not there; names where, what was wanted and what there is."""
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        broker: str,
+        queue_id: int,
+        wanted: int,
+        available: int,
+        reason: str,
+    ) -> None:
+        super().__init__(
+            f"topic {topic}, broker {broker}, queue {queue_id}: wanted offset {wanted}, "
+            f"available {available}: {reason}"
+        )
+        self.topic = topic
+        self.broker = broker
+        self.queue_id = queue_id
+        self.wanted = wanted
+        self.available = available
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Callable[[dict[str, Any]], DataLoss], tuple[dict[str, Any]]]:
+        """How it is copied, and sent to other processes."""
+        return _data_loss, (dict(self.__dict__),)
+
+
+def _data_loss(parts: dict[str, Any]) -> DataLoss:
+    return DataLoss(**parts)
+
+
+class AccessImpossible(ArianeError):
+    """The way to the bytes that was asked for cannot be had; the message says why."""
 
 
 class ConfigError(ArianeError):

@@ -1,0 +1,1 @@
+"""Ariane on Spark: a source, a sink and pipelines over them."""

@@ -1,0 +1,1 @@
+"""The three ways from a range of queue offsets to Arrow batches."""
