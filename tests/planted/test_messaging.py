@@ -19,7 +19,7 @@ from ariane.broker.pop.checkpoints import Checkpoints
 from ariane.broker.pop.records import parts_of
 from ariane.broker.pop.returning import Returning
 from ariane.broker.state import BrokerState
-from ariane.client import push_consumer
+from ariane.client import holdings
 from ariane.client.offset_stores import OffsetStore, RemoteOffsets
 from ariane.client.process_queue import ProcessQueue
 from ariane.client.pulling import Puller
@@ -27,13 +27,12 @@ from ariane.client.received import ReceivedMessage
 from ariane.client.simple_consumer import SimpleConsumer
 from ariane.client.starting import Start, first_position
 from ariane.errors import ClientError, StoreError
-from ariane.kernel.log import Queue
 from ariane.kernel.pop import Checkpoint
 from ariane.protocol.bodies import MessageQueue
 from ariane.protocol.identifiers import decode_host
 from ariane.protocol.message import StoredMessage, decode_records
 from ariane.store.messages import NewMessage
-from ariane.store.timer_store import TimerStore
+from ariane.store.timer_recovery import TimerRecovery
 from ariane.store.timer_wheel import TimerWheel, Turn
 from tests.unit.broker.pop import (
     test_checkpoints,
@@ -170,7 +169,7 @@ def the_beginning_is_worked_out_twice(patch: Patch) -> None:
         await first_position(start, queue, store, puller)
         return await first_position(start, queue, store, puller)
 
-    patch.setattr(push_consumer, "first_position", twice)
+    patch.setattr(holdings, "first_position", twice)
 
 
 def one_message_holds_progress_up_for_ever(patch: Patch) -> None:
@@ -188,18 +187,18 @@ def a_queue_is_never_dropped(patch: Patch) -> None:
 
 def units_outlive_their_messages(patch: Patch) -> None:
     """#10668: the log was cut, its timers were not, and wait for records that are not there."""
-    kept_units = TimerStore._kept_units
+    kept_units = TimerRecovery._kept_units
 
-    def keep_all(self: TimerStore, position: int, queue: Queue, taken_end: int) -> Any:
-        kept = kept_units(self, position, queue, taken_end)
+    def keep_all(self: TimerRecovery, position: int, taken_end: int) -> Any:
+        kept = kept_units(self, position, taken_end)
         if kept is None:
             return None
-        units, cut = self._files.units, kept.cut
+        units, cut = self.files.log.units, kept.cut
         while units.unit(cut) is not None:
             cut = units.after(cut)
         return kept._replace(cut=min(cut, units.end_position))
 
-    patch.setattr(TimerStore, "_kept_units", keep_all)
+    patch.setattr(TimerRecovery, "_kept_units", keep_all)
 
 
 def a_failure_repeats_its_neighbours(patch: Patch) -> None:
