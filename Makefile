@@ -7,7 +7,7 @@
 #   make bench    side by side with Apache RocketMQ (BENCH="--quick --only send-128")
 #   make soak     load, kills and restarts for SOAK_MINUTES (60)
 #   make kernel   compile the kernel again
-#   make lock     resolve requirements.lock anew from pyproject.toml
+#   make lock     resolve requirements.lock and requirements-spark.lock anew from pyproject.toml
 #   make clean    remove everything that was built or fetched, but no data
 
 SHELL := /bin/sh
@@ -21,6 +21,8 @@ APACHE := .cache/apache
 JAVA_CLASSES := tests/interop/java/target
 GO_CLIENT := tests/interop/go/target/interop
 LOAD := benchmarks/bin
+PIP_COMPILE := .venv/lock/bin/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras \
+    --no-header --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 SOAK_MINUTES ?= 60
 BENCH ?=
 
@@ -45,6 +47,15 @@ $(STAMPS)/installed: $(STAMPS)/locked pyproject.toml setup.py $(KERNEL)
 	@$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
 	@touch $@
 
+# Spark is 450 MB, which nobody needs who only runs a broker: its packages are added by the targets that use them.
+spark: $(STAMPS)/spark
+	@:
+
+$(STAMPS)/spark: requirements-spark.lock | $(STAMPS)/installed
+	@echo "setup: PySpark and Arrow of requirements-spark.lock into .venv (a minute the first time)"
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements-spark.lock
+	@touch $@
+
 kernel:
 	@rm -f $(STAMPS)/installed
 	@$(MAKE) --no-print-directory setup
@@ -53,17 +64,17 @@ lock:
 	@scripts/need python
 	@test -d .venv/lock || "$$(scripts/need --which python)" -m venv .venv/lock
 	@.venv/lock/bin/python -m pip install --quiet pip-tools
-	@.venv/lock/bin/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --extra dev \
-	    --no-header --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
-	    --output-file requirements.lock pyproject.toml
+	@$(PIP_COMPILE) --extra dev --output-file requirements.lock pyproject.toml
 	@sed -i '1i # What `make setup` installs, with hashes. Written by `make lock`; never edited.' requirements.lock
+	@$(PIP_COMPILE) --extra spark --constraint requirements.lock --output-file requirements-spark.lock pyproject.toml
+	@sed -i '1i # What `make spark` adds, with hashes. Written by `make lock`; never edited.' requirements-spark.lock
 
 # --- run, check, test ---------------------------------------------------------------------------------------------
 
 run: setup
 	@exec $(BIN)/ariane up --data .ariane
 
-check: setup
+check: setup spark
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
@@ -88,6 +99,16 @@ $(APACHE)/.fetched: scripts/apache-rocketmq.xml
 	    -DoutputDirectory="$(CURDIR)/$(APACHE)/lib" -DincludeScope=runtime
 	@touch $@
 
+kafka: .cache/kafka/.fetched
+	@:
+
+.cache/kafka/.fetched .cache/rocketmq-proxy/.fetched: .cache/%/.fetched: scripts/apache-%.xml
+	@scripts/need java maven
+	@echo "setup: Apache's published jars of $* into .cache/$*"
+	@mvn --quiet --batch-mode -f $< dependency:copy-dependencies \
+	    -DoutputDirectory="$(CURDIR)/.cache/$*/lib" -DincludeScope=runtime
+	@touch $@
+
 $(JAVA_CLASSES)/.compiled: $(APACHE)/.fetched $(wildcard tests/interop/java/*.java)
 	@scripts/need java
 	@mkdir -p $(JAVA_CLASSES)
@@ -101,7 +122,7 @@ $(GO_CLIENT): $(wildcard tests/interop/go/*.go) tests/interop/go/go.mod tests/in
 
 # --- benchmarks ---------------------------------------------------------------------------------------------------
 
-bench: setup $(LOAD)/rmqload $(LOAD)/nullserver $(APACHE)/.fetched
+bench: setup spark $(LOAD)/rmqload $(LOAD)/nullserver $(APACHE)/.fetched
 	@$(BIN)/python -m benchmarks.run $(BENCH)
 
 $(LOAD)/%: benchmarks/load/%.c
@@ -114,4 +135,4 @@ clean:
 	rm -f src/ariane/kernel/*.so src/ariane/kernel/*.c src/ariane/kernel/*.html
 	rm -rf .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
-.PHONY: help setup kernel lock run check test soak clients bench clean
+.PHONY: help setup spark kernel lock run check test soak clients kafka bench clean
