@@ -100,6 +100,18 @@ class StoreMetadata(Protocol):
         """The first queue offset stored at or after a moment; the end when there is none."""
         ...
 
+    def mean_record_bytes(self, topic: str, queue_id: int, first: int, end: int) -> float:
+        """How large the records of a range are on average; a sample will do. 0 for an empty one."""
+        ...
+
+
+class StoreMetadataOf(Protocol):
+    """The signature of `ariane.spark.bytes.direct.store_metadata`."""
+
+    def __call__(self, options: AccessOptions) -> Sequence[StoreMetadata]:
+        """One for each store that `options.store_path` names."""
+        ...
+
 
 class ReadBatches(Protocol):
     """The signature of `ariane.spark.bytes.read_batches`."""
