@@ -21,6 +21,7 @@ from ariane.topics import RETRY_PREFIX
 
 SLOT_MS: Final = 100
 FIRST_POP_KEY: Final = "1ST_POP_TIME"
+GROUP_KEY: Final = "ORIGIN_GROUP"  # of which group the consumer was that did not acknowledge
 # How long to wait before trying again what could not be given back, by the number of failures.
 BACK_OFF_S: Final = (
     10,
@@ -104,9 +105,13 @@ def revived(
     message: StoredMessage, properties: bytes, checkpoint: Checkpoint, topic: str
 ) -> NewMessage:
     """A message as it is sent again: the same but for its place and one more delivery counted."""
+    changes = {}
     if message.reconsume_times == 0 or FIRST_POP_KEY not in message.properties:
-        first_pop = {FIRST_POP_KEY: str(checkpoint.popped_ms)}
-        longer = amended_properties(properties, first_pop)
+        changes[FIRST_POP_KEY] = str(checkpoint.popped_ms)
+    if message.properties.get(GROUP_KEY) != checkpoint.group:
+        changes[GROUP_KEY] = checkpoint.group
+    if changes:
+        longer = amended_properties(properties, changes)
         properties = longer if len(longer) <= PROPERTIES_BYTES_MAX else properties
     return NewMessage(
         topic=topic,

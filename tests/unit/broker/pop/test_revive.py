@@ -6,6 +6,7 @@ from ariane.broker.pop.checkpoints import Key
 from ariane.broker.pop.revive import (
     BACK_OFF_S,
     FIRST_POP_KEY,
+    GROUP_KEY,
     SLOT_MS,
     Schedule,
     back_off_ms,
@@ -103,11 +104,12 @@ def test_a_message_given_back_is_the_same_with_one_more_delivery_counted() -> No
         "UNIQ_KEY": "U",
         "TAGS": "a",
         FIRST_POP_KEY: str(NOW_MS),
+        GROUP_KEY: "g",
     }
 
 
 def test_the_time_of_the_first_pop_is_kept() -> None:
-    text = b"UNIQ_KEY\x01U\x021ST_POP_TIME\x011\x02"
+    text = b"UNIQ_KEY\x01U\x021ST_POP_TIME\x011\x02ORIGIN_GROUP\x01g\x02"
     message = stored(reconsume_times=4, properties=decode_properties(text.decode()))
     again = revived(message, text, lent(60_000), "%RETRY%g_T")
     assert (again.properties, again.reconsume_times) == (text, 5)
