@@ -11,6 +11,7 @@ import asyncio
 import logging
 import zlib
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -31,7 +32,7 @@ LOGGER: Final = logging.getLogger("ariane.broker")
 
 RETRY_S: Final = 3.0  # after a failure, rather than waiting for the next period
 UNREGISTER_TIMEOUT_S: Final = 3.0
-TELL_S: Final = 1.0  # how long an administrator waits for name servers to hear of a change
+TELL_S: Final = 1.0  # how long whoever made a topic waits for name servers to hear of it
 
 
 class Link:
@@ -47,6 +48,7 @@ class Link:
     ) -> None:
         self.address = address
         self.is_registered = False
+        self.is_silent = False  # did not answer in time, so nobody waits for it until it does
         self._pool = pool
         self._timers = timers
         self._command_of = command_of
@@ -64,8 +66,8 @@ class Link:
             self._task = asyncio.get_running_loop().create_task(self._register())
 
     def when_told(self, callback: Callable[[], None]) -> bool:
-        """Call back when the registration under way has ended; False when there is none."""
-        if self._task is None or self._task.done():
+        """Call back when the registration under way has ended; False when that is not worth it."""
+        if not self.is_registered or self.is_silent or self._task is None or self._task.done():
             return False
         self._task.add_done_callback(lambda _: callback())
         return True
@@ -97,7 +99,7 @@ class Link:
                 return
             if not self.is_registered:
                 LOGGER.info("broker registered name_server=%s", self.address)
-            self.is_registered, self._has_failed = True, False
+            self.is_registered, self.is_silent, self._has_failed = True, False, False
 
     async def _register_once(self) -> None:
         self._watch(await self._pool.get(self.address))
@@ -191,27 +193,33 @@ class Registration:
             asyncio.get_running_loop().call_soon(self._register_all)
 
     def when_told(self, callback: Callable[[], None]) -> None:
-        """Call back once the name servers that listen know every change so far, or in a second."""
+        """Call back once the name servers that listen know every change so far, or in a second.
+
+        One that lets that second pass is not waited for again before it has answered.
+        """
         if self._is_due:
             self._register_all()
-        left = 0
+        waiting: set[str] = set()
 
-        def one_told() -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                timer.cancel()
-                callback()
+        def told(address: str) -> None:
+            if address in waiting:
+                waiting.remove(address)
+                if not waiting:
+                    timer.cancel()
+                    callback()
 
         def too_late() -> None:
-            nonlocal left
-            left = -1
+            for link in self.links:
+                link.is_silent |= link.address in waiting
+            waiting.clear()
             callback()
 
-        timer = self._state.timers.after(TELL_S, too_late)
-        left = sum(link.is_registered and link.when_told(one_told) for link in self.links)
-        if left == 0:
-            timer.cancel()
+        for link in self.links:
+            if link.when_told(partial(told, link.address)):
+                waiting.add(link.address)
+        if waiting:
+            timer = self._state.timers.after(TELL_S, too_late)
+        else:
             callback()
 
     def _register_all(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -252,6 +253,35 @@ async def test_a_change_is_known_when_those_that_listen_have_heard_it() -> None:
     slow.held.pop().set_result(None)
     await turns()
     assert told.count("T2") == 1
+
+
+async def test_a_silent_name_server_is_waited_for_once() -> None:
+    quick, silent = NameServer(), NameServer()
+    world = World(quick=quick, silent=silent)
+    world.registration.start()
+    await turns()
+    silent.is_slow = True
+    told: list[str] = []
+    for name in ("T1", "T2"):
+        world.rig.topic(name)
+        world.registration.when_told(partial(told.append, name))
+    await world.pass_time(1)
+    assert told == ["T1", "T2"]
+    world.rig.topic("T3")
+    world.registration.when_told(partial(told.append, "T3"))
+    await turns()
+    assert told[-1] == "T3"  # as soon as the quick one knows
+    silent.is_slow = False
+    silent.held.pop().set_result(None)
+    await turns()
+    silent.is_slow = True
+    world.rig.topic("T4")
+    world.registration.when_told(partial(told.append, "T4"))
+    await turns()
+    assert told[-1] == "T3"  # it answered again, so it is worth waiting for
+    silent.held.pop().set_result(None)
+    await turns()
+    assert told[-1] == "T4"
 
 
 async def test_a_broker_without_name_servers_serves_alone() -> None:
