@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from ariane.codes import Permission
+
 TOPIC_BYTES_MAX: Final = 127
 RETRY_TOPIC_BYTES_MAX: Final = 255
 GROUP_BYTES_MAX: Final = 120
@@ -19,6 +21,7 @@ DISCARD_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
+STAGING_TOPIC: Final = "rmq_sys_ARIANE_STAGING"  # rows on their way, and the journal of batches
 
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _POP_RETRY_NAME: Final = re.compile(r"%RETRY%[%|a-zA-Z0-9_-]+\+[%|a-zA-Z0-9_-]+")  # group+topic
@@ -72,6 +75,16 @@ def dead_letter_topic_of(group: str) -> str:
 def is_retry_or_dead_letter(topic: str) -> bool:
     """Whether the topic was made for a group rather than by a user."""
     return topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
+
+
+def is_readable(topic: str, permission: int) -> bool:
+    """Whether somebody who asks for the topic by name may read it.
+
+    Dead letters are made without the right to read, so that other clients' consumers find no queues
+    of theirs. Nobody could look at them then, so here the right to write is enough.
+    """
+    is_dead_letter = topic.startswith(DEAD_LETTER_PREFIX)
+    return bool(permission & (Permission.READ | (Permission.WRITE if is_dead_letter else 0)))
 
 
 def is_system_topic(topic: str) -> bool:

@@ -139,7 +139,7 @@ class TopicTable:
     def ensure_dead_letter(self, group: SubscriptionGroupConfig) -> TopicConfig:
         """The topic of what a group gave up on, made when there is first something for it."""
         name = dead_letter_topic_of(group.name)
-        return self._topics.get(name) or self._create(name, 1, READ_WRITE)
+        return self._topics.get(name) or self._create(name, 1, Permission.WRITE)
 
     def load(self, disk: Disk) -> None:
         """Take over what is on the disk; raises CorruptFile when it cannot be read."""

@@ -14,7 +14,7 @@ from ariane.codes import Permission
 from ariane.errors import ClientError, RouteNotFound
 from ariane.protocol.bodies import MessageQueue, QueueData, TopicRouteData
 from ariane.remoting.client import split_address
-from ariane.topics import AUTO_CREATE_TOPIC
+from ariane.topics import AUTO_CREATE_TOPIC, is_readable
 
 Address = str  # host:port
 MASTER_ID: Final = 0
@@ -66,7 +66,7 @@ def route_of(topic: str, data: TopicRouteData) -> TopicRoute:
         readable=tuple(
             queue
             for entry in queues
-            if entry.permission & Permission.READ
+            if is_readable(topic, entry.permission)
             for queue in _numbered(topic, entry.broker_name, entry.read_queue_count)
         ),
         addresses=addresses,

@@ -122,10 +122,21 @@ def test_seventeen_times_then_it_is_a_dead_letter(rig: Rig) -> None:
     assert dead.properties["ORIGIN_MESSAGE_ID"] == original.offset_message_id
     assert dead.properties["UNIQ_KEY"] == original.properties["UNIQ_KEY"]
     topic = rig.state.topics.existing(DEAD)
-    assert (topic.read_queue_count, topic.write_queue_count, topic.permission) == (1, 1, 6)
+    assert (topic.read_queue_count, topic.write_queue_count, topic.permission) == (1, 1, 2)
     rig.clock.advance(8000)
     assert len(rig.stored(DEAD)) == 1
     assert len(rig.stored(RETRY)) == 16
+
+
+def test_dead_letters_are_read_by_who_asks_for_them(rig: Rig) -> None:
+    send_back(rig, sent(rig), -1)
+    answer = rig.pull(DEAD)
+    assert answer is not None
+    assert answer.code == ResponseCode.SUCCESS
+    rig.topic(DEAD, 1, permission=1)
+    refused = rig.pull(DEAD)
+    assert refused is not None
+    assert refused.code == ResponseCode.NO_PERMISSION
 
 
 def test_the_client_s_maximum_wins_over_the_group_s(rig: Rig) -> None:

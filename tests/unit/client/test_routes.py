@@ -60,6 +60,13 @@ def test_routes(
     assert numbers(route.readable) == readable
 
 
+def test_dead_letters_may_be_read_though_routes_say_write_only() -> None:
+    data = TopicRouteData(brokers=[A], queues=[queues("a", permission=2)])
+    assert numbers(route_of("%DLQ%g", data).readable) == [("a", 0), ("a", 1)]
+    closed = TopicRouteData(brokers=[A], queues=[queues("a", permission=0)])
+    assert numbers(route_of("%DLQ%g", closed).readable) == []
+
+
 def test_replicas_stand_in_for_reads_and_not_for_writes() -> None:
     route = route_of(
         "t", TopicRouteData(brokers=[A, SLAVE_ONLY], queues=[queues("a"), queues("b")])

@@ -20,6 +20,7 @@ from ariane.protocol.headers.pop import (
     PopHeader,
     PopReply,
 )
+from ariane.topics import is_readable
 
 COUNT_MAX: Final = 32
 LATE_MS_MAX: Final = 500  # beyond its own patience, after which a pop is not worth looking at
@@ -237,7 +238,7 @@ def refuse_unreadable_broker(state: BrokerState, what: str) -> None:
 def readable_topic(header: H, state: BrokerState) -> TopicConfig:
     """The topic, if it may be read and has the queue asked for."""
     topic = state.topics.existing(header.topic)
-    if not topic.permission & Permission.READ:
+    if not is_readable(topic.name, topic.permission):
         raise RequestRejected(
             f"the topic[{header.topic}] peeking message is forbidden", ResponseCode.NO_PERMISSION
         )

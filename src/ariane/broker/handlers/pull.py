@@ -13,6 +13,7 @@ from ariane.errors import InvalidParameter, RequestRejected
 from ariane.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from ariane.protocol.headers.pull import PullForbidden, PullHeader, PullReply
 from ariane.store.messages import FoundStatus
+from ariane.topics import is_readable
 
 PullRequest = Request[PullHeader]
 
@@ -160,7 +161,7 @@ def check_access(header: PullHeader, state: BrokerState) -> Access:
     if not group.consume_enabled:
         raise Forbidden(Forbidder.GROUP, f"subscription group no permission, {header.group}")
     topic = state.topics.existing(header.topic)
-    if not topic.permission & Permission.READ:
+    if not is_readable(topic.name, topic.permission):
         raise Forbidden(Forbidder.TOPIC, f"the topic[{header.topic}] pulling message is forbidden")
     if not 0 <= header.queue_id < topic.read_queue_count:
         raise InvalidParameter(
