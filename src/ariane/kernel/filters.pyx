@@ -55,36 +55,12 @@ cdef enum Kind:
     DOUBLE = 4
     STRING = 5
 
-# What a condition comes to. An evaluation that failed cannot be made good by what stands beside it.
-cdef enum Verdict:
-    NO = 0
-    YES = 1
-    UNKNOWN = 2
-    FAILED = 3
-
 cdef enum:
     UNORDERED = 2           # no order: `compare` met a text that is no number
-    SAME_BUCKET_COUNT = 64
 
 FALSE, TRUE, UNKNOWABLE, BROKEN = NO, YES, UNKNOWN, FAILED
 
 cdef int64_t WORK_MAX = 4 << 20   # bytes looked at in one read: some milliseconds
-
-cdef struct Value:
-    int kind
-    int64_t number      # BOOLEAN, INTEGER and LONG
-    double real
-    Text text
-
-cdef struct Node:
-    int op
-    bint is_negated
-    int first           # the only or left operand; of AND and OR, where its operands begin in `lists`
-    int second          # the right operand; of AND and OR, how many operands it has
-    int slot            # PROPERTY and IN: which name
-    Value constant      # CONSTANT; the text of CONTAINS and its kin
-    int texts_first     # IN: its texts, in order of size and bytes
-    int texts_count
 
 
 cdef class Filter:
@@ -93,19 +69,6 @@ cdef class Filter:
     `names` are the properties it looks at, by slot; `nodes` are tuples that begin with an Op (see
     `load`). The last node is the expression.
     """
-
-    cdef list kept              # whatever the pointers below point into
-    cdef Text* names
-    cdef Text* slots            # the values of the message being looked at; at NULL where it has none
-    cdef int name_count
-    cdef int[SAME_BUCKET_COUNT] buckets     # by a name's hash, the first name that has it; -1 for none
-    cdef int* same_bucket       # by name, the next one with its hash
-    cdef Node* nodes
-    cdef int node_count
-    cdef int* lists
-    cdef Text* texts
-    cdef int64_t work_fixed     # what an evaluation costs at most, in bytes looked at
-    cdef int64_t work_per_byte
 
     def __cinit__(self, *arguments):
         self.names = self.slots = self.texts = NULL

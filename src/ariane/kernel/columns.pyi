@@ -1,0 +1,53 @@
+from collections.abc import Callable
+from typing import Any
+
+from ariane.kernel.filters import Filter
+from ariane.kernel.log import Tags
+
+STOP_FULL: int
+STOP_END_OF_QUEUE: int
+STOP_LOG_MISSING: int
+STOP_DAMAGED: int
+
+class LogView:
+    def __contains__(self, base: object) -> bool: ...
+    @property
+    def bases_held(self) -> list[int]: ...
+    def add(self, base: int, buffer: Any) -> None: ...
+    def drop_oldest(self) -> int: ...
+    def store_ms_of(self, log_offset: int, size: int) -> int | None: ...
+    def is_entry_true(
+        self, log_offset: int, size: int, queue_offset: int, queue_id: int
+    ) -> bool: ...
+    def record(self, log_offset: int, size: int) -> bytes | None: ...
+
+class Gatherer:
+    row_count: int
+    next_offset: int
+    end_offset: int
+    stop: int
+    stopped_at: int
+    def __init__(
+        self,
+        columns: list[int],
+        *,
+        broker: bytes,
+        rows_max: int,
+        bytes_max: int,
+        inflate: Callable[[bytes, int], bytes],
+        host_text: Callable[[bytes], str],
+        tags: frozenset[bytes] | None = None,
+        tag_codes: Tags | None = None,
+        filter: Filter | None = None,
+        check_crc: bool = False,
+    ) -> None: ...
+    def begin(self, first: int, end: int) -> None: ...
+    @property
+    def is_full(self) -> bool: ...
+    @property
+    def is_done(self) -> bool: ...
+    def clear(self) -> None: ...
+    def skip_to(self, queue_offset: int) -> None: ...
+    def walk(self, data: Any, position: int) -> int: ...
+    def follow(self, log: LogView, entries: Any, topic: bytes, queue_id: int) -> int: ...
+    def columns(self, allocate: Callable[[int], Any]) -> list[Any]: ...
