@@ -25,6 +25,7 @@ from ariane.broker.persistence import Saver, ThreadSaver
 from ariane.broker.pop.service import Pop
 from ariane.broker.registration import Registration
 from ariane.broker.schedule import Schedule
+from ariane.broker.staging.service import Staging
 from ariane.broker.state import BrokerState
 from ariane.broker.stats import Stats
 from ariane.broker.tables import GroupTable, TopicTable
@@ -132,6 +133,7 @@ class Broker:
             self._state.schedule.stop()
             self._state.timer.stop()
             self._state.held.release_all()
+            self._state.staging.stop()
             self._state.pop.release_all()
         for server in self._servers:
             await server.close()
@@ -183,6 +185,7 @@ class Broker:
         if self._has_threads:
             return await asyncio.to_thread(work, *arguments)
         return work(*arguments)
+            await self._off_loop(state.staging.load, self._disk)
 
     async def _listen(self, bound: socket.socket) -> None:
         """Serve the main port and, for clients of old, the one two below it if that is free."""
@@ -230,6 +233,7 @@ class Broker:
         self.state.pop.save()
         self.state.offsets.save()
         self.state.filters.save()
+        self._jobs += state.staging.start(self._timers)
 
     def _close(self) -> None:
         """Write everything for the last time, and stop the store cleanly."""
@@ -241,6 +245,7 @@ class Broker:
         for file in (self._state.topics.file, self._state.groups.file, self._state.updates.file):
             file.save_now()
         self._state.pop.save_now()
+        self.state.staging.save()
         self._state.offsets.save_now()
         self._state.filters.save_now()
         self._state.schedule.save_now()
@@ -254,6 +259,7 @@ def assemble(
     updates: ConfigUpdates | None = None,
     *,
     timers: Timers,
+        self._state.staging.save_now()
     random: Random,
     address: tuple[str, int],
     connections: Callable[[], Iterable[Connection]] = tuple,
@@ -298,6 +304,7 @@ async def advertised_host(config: BrokerConfig) -> str:
     host = config.advertised_host or config.bind_host
     if host in ANY_HOSTS:
         return outward_address()
+    state.staging = Staging(state, saver)
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return str(found[0][4][0])

@@ -20,6 +20,7 @@ from ariane.broker.handlers import (
     resets,
     retry,
     send,
+    staging,
     topics,
     transactions,
 )
@@ -71,6 +72,7 @@ from ariane.protocol.headers.query import (
 from ariane.protocol.headers.recall import RecallHeader
 from ariane.protocol.headers.retry import SendBackHeader
 from ariane.protocol.headers.send import decode_send_header
+from ariane.protocol.headers.staging import BatchHeader, PublishHeader, StageHeader
 from ariane.protocol.headers.topics import AllTopicsHeader, CreateTopicHeader, TopicHeader
 from ariane.protocol.headers.transactions import EndTransactionHeader, ResumeCheckHeader
 from ariane.remoting.connection import Connection
@@ -93,6 +95,10 @@ HANDLERS: Final[dict[int, Handler]] = {
     RequestCode.SEND_MESSAGE: Handler(send.send, decode_send_header),
     RequestCode.SEND_MESSAGE_V2: Handler(send.send, decode_send_header),
     RequestCode.SEND_BATCH_MESSAGE: Handler(send.send, decode_send_header),
+    RequestCode.STAGE_CHUNK: Handler(staging.stage, StageHeader),
+    RequestCode.PUBLISH_BATCH: Handler(staging.publish, PublishHeader),
+    RequestCode.PUBLISHED_BATCH: Handler(staging.published, BatchHeader),
+    RequestCode.DISCARD_BATCH: Handler(staging.discard, BatchHeader),
     RequestCode.RECALL_MESSAGE: Handler(recall.recall, RecallHeader),
     RequestCode.END_TRANSACTION: Handler(transactions.end_transaction, EndTransactionHeader),
     RequestCode.RESUME_CHECK_HALF_MESSAGE: Handler(transactions.resume_check, ResumeCheckHeader),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ariane.broker.pop.service import Pop
     from ariane.broker.registration import Registration
     from ariane.broker.schedule import Schedule
+    from ariane.broker.staging.service import Staging
     from ariane.broker.stats import Stats
     from ariane.broker.tables import GroupTable, TopicTable
     from ariane.broker.timer import TimerService
@@ -62,6 +63,7 @@ class BrokerState:
     timer: TimerService = field(init=False)
     transactions: Transactions = field(init=False)
     pop: Pop = field(init=False)
+    staging: Staging = field(init=False)
     lane: HotLane = field(init=False)  # stands in for the handlers, so it needs all the rest
 
     def ack_at(self, end_offset: int, *, waits: bool) -> int | None:

@@ -25,7 +25,7 @@ from ariane.kernel.frames cimport (
 from ariane.kernel.pop cimport PopLane
 from ariane.kernel.log cimport (
     BLANK_BYTES, MESSAGES_PER_READ_MAX, NEEDS_QUEUE_ROOM, Draft, Index, Log, Properties, Queue, ReadLimits, ReadResult, Tags, Text,
-    find_properties, key_count, load16, load32, next_store_ms, place, read_entries, record_size, save32, save64,
+    find_properties, key_count, load32, next_entry, next_store_ms, place, read_entries, record_size, save32, save64,
     tags_code_of, visible_end, end_entry_of, expect_queue, expect_read, expect_write,
 )
 from ariane.kernel.waiting cimport Shelf, Waiting
@@ -48,7 +48,6 @@ cdef enum:
     NOT_PLAIN = 0x4 | 0x8 | 0x40 | 0x80
 
 cdef enum:
-    BATCH_ENTRY_BYTES_MIN = 22
     SCRATCH_BYTES = 1 << 18
     TOPIC_BYTES_MAX = 127
     NEAR_QUEUES = 16
@@ -904,31 +903,6 @@ cdef inline int letter_of(Field* field) noexcept nogil:
     if named(field, "maxReconsumeTimes", 17): return 11
     if named(field, "batch", 5): return 12
     return -1
-
-
-cdef bint next_entry(Text* rest, Draft* draft) noexcept nogil:
-    """Cut the next entry off a batch body; False when its sizes do not add up."""
-    cdef const uint8_t* at = rest.at
-    cdef int64_t size, body_size, properties_size
-    if rest.size < BATCH_ENTRY_BYTES_MIN:
-        return False
-    size = <int32_t> load32(at)
-    if size < BATCH_ENTRY_BYTES_MIN or size > rest.size:
-        return False
-    draft.flag = <int32_t> load32(at + 12)
-    body_size = <int32_t> load32(at + 16)
-    if body_size < 0 or body_size > size - BATCH_ENTRY_BYTES_MIN:
-        return False
-    properties_size = <int16_t> load16(at + 20 + body_size)
-    if properties_size < 0 or BATCH_ENTRY_BYTES_MIN + body_size + properties_size != size:
-        return False
-    draft.body.at = at + 20
-    draft.body.size = body_size
-    draft.properties.at = at + 22 + body_size
-    draft.properties.size = properties_size
-    rest.at += size
-    rest.size -= size
-    return True
 
 
 cdef inline void put_bytes(ReplyFrame* reply, const char* name, Py_ssize_t size, bytes value) noexcept:

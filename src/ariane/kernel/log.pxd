@@ -18,6 +18,7 @@ cdef enum:
     BLANK_BYTES = 8
     RECORD_BYTES_MIN = 91
     MESSAGES_PER_READ_MAX = 1024
+    BATCH_ENTRY_BYTES_MIN = 22
 
 # What `place` answers when it has written nothing, and why.
 cdef enum Refusal:
@@ -142,6 +143,7 @@ cdef void find_properties(Text text, Properties* found) noexcept nogil
 cdef int64_t tags_code_of(Log log, Queue queue, Properties* found, int64_t store_ms) noexcept nogil
 cdef int64_t record_size(Log log, Draft* draft) noexcept nogil
 cdef int key_count(Draft* draft) noexcept nogil
+cdef bint next_entry(Text* rest, Draft* draft) noexcept nogil
 cdef uint8_t* end_entry_of(Queue queue) noexcept nogil
 cdef void expect_queue(Queue queue) noexcept nogil
 cdef int64_t next_store_ms(Log log, int64_t now_ms) noexcept nogil

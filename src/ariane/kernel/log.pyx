@@ -839,6 +839,34 @@ cdef inline uint8_t* entry_address(Index index, int64_t entry) noexcept nogil:
     return index.base + INDEX_HEADER_BYTES + index.slot_count * INDEX_SLOT_BYTES + entry * INDEX_ENTRY_BYTES
 
 
+# ---------------------------------------------------------------- batches
+
+
+cdef bint next_entry(Text* rest, Draft* draft) noexcept nogil:
+    """Cut the next entry off a batch body; False when its sizes do not add up."""
+    cdef const uint8_t* at = rest.at
+    cdef int64_t size, body_size, properties_size
+    if rest.size < BATCH_ENTRY_BYTES_MIN:
+        return False
+    size = <int32_t> load32(at)
+    if size < BATCH_ENTRY_BYTES_MIN or size > rest.size:
+        return False
+    draft.flag = <int32_t> load32(at + 12)
+    body_size = <int32_t> load32(at + 16)
+    if body_size < 0 or body_size > size - BATCH_ENTRY_BYTES_MIN:
+        return False
+    properties_size = <int16_t> load16(at + 20 + body_size)
+    if properties_size < 0 or BATCH_ENTRY_BYTES_MIN + body_size + properties_size != size:
+        return False
+    draft.body.at = at + 20
+    draft.body.size = body_size
+    draft.properties.at = at + 22 + body_size
+    draft.properties.size = properties_size
+    rest.at += size
+    rest.size -= size
+    return True
+
+
 # ---------------------------------------------------------------- properties
 
 

@@ -12,10 +12,19 @@ from typing import Final
 from ariane.clock import Clock
 from ariane.disk import MappedFile
 from ariane.errors import MessageTooLarge
+from ariane.kernel import chunks
 from ariane.kernel.log import INDEX_ROOM_NEEDED, QUEUE_ROOM_NEEDED, SEGMENT_NEEDED, Log, Queue
 from ariane.store.hosts import host_bytes_of, message_id_of
 from ariane.store.indexes import Indexes
-from ariane.store.messages import BatchEntry, NewBatch, NewMessage, Placed, PlacedBatch
+from ariane.store.messages import (
+    BatchEntry,
+    NewBatch,
+    NewMessage,
+    Placed,
+    PlacedBatch,
+    PlacedRows,
+    StagedRows,
+)
 from ariane.store.queues import Queues
 from ariane.store.segments import Segments
 
@@ -85,6 +94,48 @@ class Appender:
             self._log.last_store_ms,
             [message_id_of(self._host_bytes, log_offset) for log_offset in log_offsets],
         )
+
+    def append_rows(self, rows: StagedRows, note_of: Callable[[int], NewMessage]) -> PlacedRows:
+        """Place some rows of a chunk right behind a note of how many; raises as `append` does.
+
+        Room for all of it is made first, so that only a kill can part the rows from their note.
+        LookupError when the chunk is not in the log.
+        """
+        log, queue = self._log, self._queues.obtain(rows.topic, rows.queue_id)
+        count, total, keys = chunks.measure(
+            log,
+            queue,
+            rows.chunk_offset,
+            rows.position,
+            rows_max=rows.count_max,
+            bytes_max=min(rows.bytes_max, log.file_bytes // 2),
+            keys_max=1 << 62 if self._indexes is None else self._indexes.keys_max // 2,
+        )
+        note = note_of(count)
+        note_queue = self._queues.obtain(note.topic, note.queue_id)
+        note_entry = BatchEntry(note.flag, note.body, note.properties)
+        note_host = host_bytes_of(note.born_host)
+        note_bytes = self._check_sizes(note_queue, [note_entry], note_host)
+        if log.free_bytes < note_bytes + total + BLANK_BYTES:
+            self._roll()
+        self._queues.make_room(note_queue)
+        self._queues.make_room(queue, count)
+        index = None  # also for more keys than a whole file can hold
+        if self._indexes is not None and keys <= self._indexes.keys_max:
+            index = self._indexes.make_room(keys)
+        self._place(note_queue, note_entry, note, note_host)
+        placed = Placed(0, note_bytes, note_queue.end - 1, log.end, log.last_store_ms, "")
+        first = queue.end
+        position = chunks.place_rows(
+            log,
+            queue,
+            index,
+            rows.chunk_offset,
+            rows.position,
+            count,
+            now_ms=self._clock.wall_ms(),
+        )
+        return PlacedRows(placed, count, total, first, position)
 
     def _place(
         self, queue: Queue, entry: BatchEntry, source: NewMessage | NewBatch, born_host: bytes

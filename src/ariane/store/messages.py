@@ -67,6 +67,28 @@ class PlacedBatch(NamedTuple):
     message_ids: list[str]
 
 
+@dataclass(slots=True, frozen=True, kw_only=True)
+class StagedRows:
+    """Rows of a chunk in the log that are to be placed, and how many of them at once."""
+
+    topic: str
+    queue_id: int
+    chunk_offset: int  # the log offset of the chunk
+    position: int  # of the first row in the chunk's body
+    count_max: int
+    bytes_max: int
+
+
+class PlacedRows(NamedTuple):
+    """Rows that were placed behind the note of it."""
+
+    note: Placed
+    row_count: int
+    size: int
+    queue_offset: int
+    position: int  # of the next row in the chunk's body
+
+
 class FoundStatus(Enum):
     """Outcomes of a read, by RocketMQ's names."""
 

@@ -45,7 +45,9 @@ from ariane.store.messages import (
     NewMessage,
     Placed,
     PlacedBatch,
+    PlacedRows,
     QueryFound,
+    StagedRows,
 )
 from ariane.store.preparation import Preparation
 from ariane.store.queues import ENTRY_BYTES, Queues
@@ -264,6 +266,19 @@ class Store:
             placed = self._appender.append_batch(batch)
         except OSError as error:
             raise StoreError(f"no room could be made for the batch: {error}") from error
+        self.advance()
+        return placed
+
+    def append_rows(self, rows: StagedRows, note_of: Callable[[int], NewMessage]) -> PlacedRows:
+        """Place some rows of a chunk right behind a note of how many; raises as `append` does.
+
+        LookupError when the chunk is not in the log.
+        """
+        self._check_may_append()
+        try:
+            placed = self._appender.append_rows(rows, note_of)
+        except OSError as error:
+            raise StoreError(f"no room could be made for the rows: {error}") from error
         self.advance()
         return placed
 

@@ -33,6 +33,7 @@ from ariane.protocol.message import decode_properties
 from ariane.topics import (
     RETRY_PREFIX,
     SEND_FORBIDDEN,
+    STAGING_TOPIC,
     TOPIC_BYTES_MAX,
     is_retry_or_dead_letter,
     topic_fault,
@@ -149,24 +150,37 @@ def waits(properties: Mapping[str, str]) -> bool:
 def writable_topic(request: SendRequest, state: BrokerState) -> TopicConfig:
     """The topic to send to, made on the way if that is allowed; or RequestRejected."""
     header = request.header
-    if len(header.topic) > TOPIC_BYTES_MAX and not is_retry_or_dead_letter(header.topic):
-        raise MessageIllegal(f"the topic name is longer than {TOPIC_BYTES_MAX} characters")
-    if fault := topic_fault(header.topic):
-        raise InvalidParameter(fault)
-    if header.topic in SEND_FORBIDDEN:
-        raise RequestRejected(
-            f"Sending message to topic[{header.topic}] is forbidden.", ResponseCode.NO_PERMISSION
-        )
-    topic = state.topics.for_send(
-        header.topic, template=header.default_topic, queue_count=header.default_queue_count
+    return writable(
+        header.topic,
+        state,
+        template=header.default_topic,
+        queue_count=header.default_queue_count,
     )
+
+
+def writable(name: str, state: BrokerState, *, template: str, queue_count: int) -> TopicConfig:
+    """The topic of a name, made after a template if that is allowed; or RequestRejected."""
+    if len(name) > TOPIC_BYTES_MAX and not is_retry_or_dead_letter(name):
+        raise MessageIllegal(f"the topic name is longer than {TOPIC_BYTES_MAX} characters")
+    if fault := topic_fault(name):
+        raise InvalidParameter(fault)
+    if name in SEND_FORBIDDEN or name == STAGING_TOPIC:
+        raise RequestRejected(
+            f"Sending message to topic[{name}] is forbidden.", ResponseCode.NO_PERMISSION
+        )
+    topic = state.topics.for_send(name, template=template, queue_count=queue_count)
+    check_open(topic, state)
+    return topic
+
+
+def check_open(topic: TopicConfig, state: BrokerState) -> None:
+    """Raise RequestRejected unless the topic takes messages."""
     is_open = Permission.WRITE & topic.permission
     if not is_open or (topic.is_ordered and not Permission.WRITE & state.config.permission):
         raise RequestRejected(
-            f"sending message to topic[{header.topic}] is forbidden: it is not writable",
+            f"sending message to topic[{topic.name}] is forbidden: it is not writable",
             ResponseCode.NO_PERMISSION,
         )
-    return topic
 
 
 def choose_queue(asked: int, topic: TopicConfig, state: BrokerState) -> int:

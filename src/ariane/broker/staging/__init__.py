@@ -1,0 +1,1 @@
+"""Batches of rows that are staged first and published whole, once, whatever is killed meanwhile."""
