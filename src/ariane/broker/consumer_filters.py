@@ -4,9 +4,9 @@ A group's filter comes with its heartbeats and is newest by the version its clie
 the last member leaves, or drops the topic, the filter is dead: still there for who comes back, gone
 after a day. After a start all of them are dead until somebody comes.
 
-Expressions are compiled when the first pull asks for them, not by the heartbeat that brings them:
-one heartbeat may bring thousands. A filter that cannot be compiled is dropped then, so that its
-pulls are told, and its text is never saved.
+Expressions are compiled by the heartbeat that brings them, so that a wrong one is in the log at
+once. But one heartbeat may bring thousands, and beyond a few each waits for the first pull that
+asks for it. A wrong one is kept, to tell its pulls what is wrong, and is never saved.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ DEAD_MS_MAX: Final = 24 * 3_600_000
 LOADED_DEAD_MS: Final = 30_000  # a filter found at the start counts as dead since then
 FILTER_COUNT_MAX: Final = 10_000
 EXPRESSION_BYTES_MAX: Final = 2 << 20  # of all filters together
+AT_ONCE_BYTES_MAX: Final = 4 << 10  # of expressions that one heartbeat has compiled: some 15 ms
 REQUEST_FILTER_COUNT_MAX: Final = 64  # compiled for pulls that bring their own, and kept
 
 Key = tuple[str, str]  # topic, group
@@ -58,7 +59,8 @@ class ConsumerFilter:
     born_ms: int
     dead_ms: int = 0
     is_sound: bool = False  # known to compile
-    program: Filter | None = None  # once somebody asked
+    program: Filter | None = None  # once it has been compiled
+    fault: str = ""  # what is wrong with it
 
     @property
     def is_dead(self) -> bool:
@@ -131,10 +133,16 @@ class FilterTable:
     def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
         """Take over what a member of a group subscribes to now; nothing when none is left."""
         topics = set()
+        bytes_left = AT_ONCE_BYTES_MAX
         for data in subscriptions:
             topics.add(data.topic)
             if data.expression_type not in TAG_TYPES and data.expression:
                 self._put(group, data)
+                found = self._filters.get((data.topic, group))
+                if found is not None and found.program is None and not found.fault:
+                    bytes_left -= len(found.expression)
+                    if bytes_left >= 0:
+                        self._compile(found)
         for topic in self._groups.get(group, set()) - topics:
             self._bury(self._filters[topic, group])
 
@@ -180,23 +188,30 @@ class FilterTable:
         self.file.save_now()
 
     def _program(self, found: ConsumerFilter) -> Filter:
+        if found.program is None and not found.fault:
+            self._compile(found)
         if found.program is None:
-            try:
-                found.program = compile_expression(found.expression, found.expression_type)
-            except BadFilter as refusal:
-                LOGGER.warning(
-                    "filter refused group=%s topic=%s reason=%s", found.group, found.topic, refusal
-                )
-                self._remove(found)
-                raise RequestRejected(
-                    f"the filter expression of group {found.group} on {found.topic} is wrong: "
-                    f"{refusal}",
-                    ResponseCode.FILTER_DATA_NOT_EXIST,
-                ) from refusal
-            if not found.is_sound:
-                found.is_sound = True
-                self.file.mark()
+            raise RequestRejected(
+                f"the filter expression of group {found.group} on {found.topic} is wrong: "
+                f"{found.fault}",
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+            )
         return found.program
+
+    def _compile(self, found: ConsumerFilter) -> None:
+        try:
+            found.program = compile_expression(found.expression, found.expression_type)
+        except BadFilter as refusal:
+            LOGGER.warning(
+                "filter refused group=%s topic=%s reason=%s", found.group, found.topic, refusal
+            )
+            found.fault = str(refusal)
+            found.is_sound = False
+            self.file.mark()
+            return
+        if not found.is_sound:
+            found.is_sound = True
+            self.file.mark()
 
     def _put(self, group: str, data: SubscriptionData) -> None:
         old = self._filters.get((data.topic, group))

@@ -214,6 +214,8 @@ def test_a_wrong_expression_is_told_by_the_pull(rig: Rig) -> None:
     assert answer is not None
     assert answer.code == ResponseCode.FILTER_DATA_NOT_EXIST
     assert "a property or a value is expected" in (answer.remark or "")
+    assert (consumer_filter := rig.state.filters.get("T", "g"))
+    assert "a property" in consumer_filter.fault
     assert pull(rig)[0] == ResponseCode.FILTER_DATA_NOT_EXIST
     subscribe(rig, "a > 5", version=2)
     assert pull(rig)[0] == FOUND
@@ -314,9 +316,23 @@ def test_the_file_is_apaches(rig: Rig) -> None:
     assert saved(rig) == GOLDEN % born_ms
 
 
-def test_a_filter_nobody_has_tried_is_not_kept(rig: Rig) -> None:
-    subscribe(rig, "a >")
+def test_a_wrong_filter_is_said_at_once_and_not_kept(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):  # as heartbeats do
+        subscribe(rig, "a >")
+    assert [record.getMessage() for record in caplog.records if "refused" in record.msg] == [
+        "filter refused group=g topic=T reason=a property or a value is expected,"
+        " but found the end of the expression"
+    ]
     assert saved(rig) == '{\n\t"filterDataByTopic":{}\n}'
+
+
+def test_one_heartbeat_has_only_so_much_compiled(rig: Rig) -> None:
+    long = " AND ".join(f"property{number} > 5" for number in range(100))
+    heartbeat(rig, "g", *(by_expression(f"T{number}", long) for number in range(4)))
+    compiled = [bool(found.program) for found in rig.state.filters]
+    assert compiled == [True, True, False, False]
 
 
 def test_a_restart_finds_filters_dead_until_their_consumers_come(rig: Rig) -> None:

@@ -112,7 +112,9 @@ def filter_data(
     if found is None:
         return f"{header.group}@{header.topic} is not online!"
     registered = state.filters.get(header.topic, header.group)
-    return "null" if registered is None else fastjson.dumps_pretty(registered.data()).decode()
+    if registered is None or registered.fault:
+        return "null"
+    return fastjson.dumps_pretty(registered.data()).decode()
 
 
 def clean_store(request: Request[None], state: BrokerState) -> Reply:
