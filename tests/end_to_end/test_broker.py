@@ -212,6 +212,25 @@ async def test_sync_flush_answers_after_the_disk_has_it(tmp_path: Path) -> None:
         assert len(decode_records(answer.body)) == 25
 
 
+async def test_a_stop_answers_for_every_message_it_keeps(tmp_path: Path) -> None:
+    async with running(tmp_path, flush_mode="SYNC_FLUSH") as world:
+        await world.call(RequestCode.SEND_MESSAGE_V2, send_fields(), b"first")
+        commands = [
+            Command(310, ext={k: str(v) for k, v in send_fields().items()}, body=b"more")
+            for _ in range(500)
+        ]
+        sends = [world.connection.start_request(command, DEADLINE_S) for command in commands]
+        store = world.broker.state.store
+        while store.written == store.flushed:  # noqa: ASYNC110 - the very next turn is wanted
+            await asyncio.sleep(0)
+        await world.broker.stop()
+        outcomes = await asyncio.gather(*sends, return_exceptions=True)
+        kept = world.broker.state.store.max_offset("T", 0)
+    answered = [outcome for outcome in outcomes if isinstance(outcome, Command)]
+    assert {answer.code for answer in answered} == {ResponseCode.SUCCESS}
+    assert len(answered) == kept - 1
+
+
 async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path) as world:
         for n in range(10):

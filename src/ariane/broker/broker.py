@@ -48,6 +48,7 @@ T = TypeVar("T")
 
 TICK_S: Final = 0.1  # how often the store looks after itself
 LEASE_SCAN_S: Final = 30.0
+FLUSH_WAIT_S: Final = 10.0  # for answers when the broker stops; a late flush is told before that
 ANY_HOSTS: Final = ("", "0.0.0.0", "::")
 
 
@@ -135,10 +136,20 @@ class Broker:
             self._state.held.release_all()
             self._state.staging.stop()
             self._state.pop.release_all()
+            for server in self._servers:
+                server.hush()
+            await self._answer_flushed(self._state.unflushed)
         for server in self._servers:
             await server.close()
         self._close()
         logger.info("broker stopped name=%s", self._config.name)
+
+    async def _answer_flushed(self, unflushed: Unflushed) -> None:
+        """Give the answers that wait for the disk; a message that is stored is told as stored."""
+        is_empty = asyncio.Event()
+        unflushed.when_empty(is_empty.set)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(is_empty.wait(), FLUSH_WAIT_S)
 
     async def _open(self, address: tuple[str, int]) -> None:
         """Open the store, off the loop since recovery may take seconds, and load the tables."""

@@ -37,6 +37,7 @@ class Unflushed:
         self._timeout_s = timeout_s
         self._waiting: deque[_Waiting] = deque()
         self._check: Timer | None = None
+        self._on_empty: list[Callable[[], None]] = []
         store.on_advance.append(self.release)
 
     def __len__(self) -> int:
@@ -65,6 +66,19 @@ class Unflushed:
         while self._waiting and reason is not None:  # no flush will come: none of it is a success
             self._tell(self._waiting.popleft(), ResponseCode.SERVICE_NOT_AVAILABLE, reason)
 
+        self._tell_if_empty()
+
+    def when_empty(self, callback: Callable[[], None]) -> None:
+        """Call back once every answer has been given, whatever it was."""
+        self._on_empty.append(callback)
+        self._tell_if_empty()
+
+    def _tell_if_empty(self) -> None:
+        if not self._waiting and self._on_empty:
+            callbacks, self._on_empty = self._on_empty, []
+            for callback in callbacks:
+                callback()
+
     def _arm(self) -> None:
         if self._check is None:
             self._check = self._timers.after(CHECK_INTERVAL_S, self._answer_late)
@@ -77,6 +91,7 @@ class Unflushed:
             self._tell(self._waiting.popleft(), ResponseCode.FLUSH_DISK_TIMEOUT, None)
         if self._waiting:
             self._arm()
+        self._tell_if_empty()
 
     def _tell(self, waiting: _Waiting, code: ResponseCode, remark: str | None) -> None:
         """Send the answers under another code."""

@@ -93,6 +93,7 @@ class Connection(asyncio.BufferedProtocol):
         self._gathering = False  # within a read: answers are written together at its end
         self._flush_is_due = False
         self._peer_is_slow = False
+        self._is_hushed = False
         self._was_active = True
         self._active_s = self._checked_s = timers.clock.monotonic_s()
         self._frames_seen = 0
@@ -144,6 +145,12 @@ class Connection(asyncio.BufferedProtocol):
         self._arm_deadline(deadline_s)
         self.send(command)
         return future
+
+    def hush(self) -> None:
+        """Read no more requests, while answers under way still leave."""
+        self._is_hushed = True
+        if self._transport is not None:
+            self._transport.pause_reading()
 
     def close(self, reason: str) -> None:
         """Stop reading, write what is left, and close."""
@@ -266,7 +273,7 @@ class Connection(asyncio.BufferedProtocol):
         """The peer has caught up."""
         self._peer_is_slow = False
         self._was_active = True
-        if self._transport is not None and not self.is_closed:
+        if self._transport is not None and not (self.is_closed or self._is_hushed):
             self._transport.resume_reading()
 
     # Below: how it is done.

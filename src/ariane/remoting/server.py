@@ -88,13 +88,19 @@ class Server:
             except OSError:
                 connected.close()  # gone before it was here
 
-    async def close(self, *, grace_s: float = 2.0) -> None:
-        """Accept no more, let each connection write what it has for `grace_s`, then be gone."""
-        self._check_timer.cancel()
+    def hush(self) -> None:
+        """Accept no more and read no more, while answers under way still leave."""
         if self._listener is not None:
             listener, self._listener = self._listener, None
             asyncio.get_running_loop().remove_reader(listener)
             listener.close()
+        for connection in self.connections:
+            connection.hush()
+
+    async def close(self, *, grace_s: float = 2.0) -> None:
+        """Accept no more, let each connection write what it has for `grace_s`, then be gone."""
+        self._check_timer.cancel()
+        self.hush()
         closing = list(self.connections)
         for connection in closing:
             connection.close("the server is stopping")

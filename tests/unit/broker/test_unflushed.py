@@ -95,6 +95,24 @@ def test_a_long_answer_can_be_told_late_too() -> None:
     assert disk.answers() == [(9, ResponseCode.FLUSH_DISK_TIMEOUT)]
 
 
+def test_who_waits_for_all_answers_is_called_when_the_last_has_left() -> None:
+    disk = Disk()
+    empty: list[int] = []
+    disk.unflushed.when_empty(lambda: empty.append(0))
+    assert empty == [0]
+    disk.park(100, 1)
+    disk.park(200, 2)
+    disk.unflushed.when_empty(lambda: empty.append(len(disk.answers())))
+    disk.flush(100)
+    assert empty == [0]
+    disk.flush(200)
+    assert empty == [0, 2]
+    disk.park(300, 3)
+    disk.unflushed.when_empty(lambda: empty.append(len(disk.answers())))
+    disk.clock.advance(10.0)  # told as late
+    assert empty == [0, 2, 3]
+
+
 # The same through the broker.
 
 
