@@ -40,6 +40,7 @@ OWN_KEYS: Final = {
     "storePathRootDir": "--data",
     "namesrvAddr": "--host and --namesrv-port",
 }
+ELSEWHERE: Final = "keep the data elsewhere (--data, storePathRootDir)"
 DEFAULT_DATA: Final = Path(".ariane")
 
 ConfigOption = Annotated[
@@ -235,19 +236,24 @@ class _Servers:
         self._driver.stop()
 
     async def start(self, server: Startable, address: str, option: str) -> None:
-        """Start one more; a port that is taken is told in words that help."""
+        """Start one more; a port that is taken or a full disk is told in words that help."""
         self._running.append(server)
         try:
             await server.start()
         except OSError as error:
-            raise ConfigError(_listening_fault(error, address, option)) from error
+            raise ConfigError(_starting_fault(error, address, option)) from error
 
     async def until_signal(self) -> None:
         """Wait for Ctrl-C or SIGTERM."""
         await self._signalled.wait()
 
 
-def _listening_fault(error: OSError, address: str, option: str) -> str:
+def _starting_fault(error: OSError, address: str, option: str) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        what = f" for {error.filename}" if error.filename else ""
+        return f"no room on the disk{what}; free some space, or {ELSEWHERE}"
+    if error.filename is not None:
+        return f"cannot use {error.filename}: {error.strerror}; make it writable, or {ELSEWHERE}"
     if error.errno == errno.EADDRINUSE:
         return (
             f"{address} is in use by another process; stop it, or choose another port with {option}"
