@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ariane.client.courier import receipts_of
 from ariane.client.messages import Message, SendReceipt, SendStatus, properties_of
-from ariane.client.parcels import pack
+from ariane.client.parcels import pack, properties_text
 from ariane.client.settings import SendSettings
 from ariane.codes import PROTOCOL_VERSION, RequestCode, ResponseCode
 from ariane.errors import FrameError, RequestFailed
@@ -111,6 +111,20 @@ def test_a_batch_is_what_the_protocol_package_writes(entries: list[BatchEntry]) 
     assert (body.count, body.size) == (len(entries), len(encode_batch(entries)))
     assert body.take() == encode_batch(entries)
     assert (body.count, body.size, body.take()) == (0, 0, b"")
+
+
+@given(head=st.binary(max_size=22), bodies=st.lists(st.binary(max_size=50), max_size=5))
+def test_a_plain_message_of_a_batch_has_a_key_and_nothing_else(
+    head: bytes, bodies: list[bytes]
+) -> None:
+    body, keys, twin = BatchBody(), KeyMaker(head, _month_of), KeyMaker(head, _month_of)
+    entries = []
+    for number, one in enumerate(bodies):
+        message_id = body.add_plain(one, keys, 1_700_000_000_000 + number)
+        assert message_id == twin.next(1_700_000_000_000 + number)
+        properties = properties_text(Message("orders", one), message_id)
+        entries.append(BatchEntry(body=one, properties=properties, flag=0))
+    assert body.take() == encode_batch(entries)
 
 
 @given(head=st.binary(max_size=22), moments=st.lists(st.integers(0, 1 << 42), max_size=20))

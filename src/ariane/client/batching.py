@@ -3,6 +3,9 @@
 A message waits for others of its topic for `linger_ms` at most; its batch leaves sooner when it is
 full. With 0 it waits only for what is sent in the same turn of the event loop. Messages that a
 batch cannot hold (delayed, long enough to be compressed, for a retry topic) travel alone.
+
+`add` takes any message. `join` is a shortcut for the many that are but a topic and some bytes and
+find a batch of their topic open: what they have in common with its first message was checked then.
 """
 
 from __future__ import annotations
@@ -10,10 +13,12 @@ from __future__ import annotations
 import asyncio
 from copy import copy
 from dataclasses import dataclass, field
+from typing import Final
 
 from ariane.client.courier import Choice, Courier
 from ariane.client.messages import BODY_BYTES_MAX, Message, SendReceipt, body_of, check
 from ariane.client.parcels import Kind, Parcel, batch_properties, properties_text
+from ariane.client.room import Room
 from ariane.client.session import Session
 from ariane.client.settings import SendSettings
 from ariane.clock import Timer
@@ -21,6 +26,8 @@ from ariane.errors import ClientError
 from ariane.kernel.client import BatchBody
 from ariane.protocol.bodies import MessageQueue
 from ariane.topics import is_retry_or_dead_letter
+
+PLAIN_BYTES: Final = 150  # what a message that is but a body takes besides, at most
 
 Key = tuple[str, MessageQueue | None, bool]  # topic, the queue if one was chosen, wait
 
@@ -32,19 +39,28 @@ class _Batch:
     body: BatchBody = field(default_factory=BatchBody)
     message_ids: list[str] = field(default_factory=list)
     futures: list[asyncio.Future[SendReceipt]] = field(default_factory=list)
+    room_bytes: int = 0
     timer: Timer | None = None
 
 
 class Batcher:
-    """Gathers the sends of one producer."""
+    """Gathers the sends of one producer; what is on its way takes up the room."""
 
-    def __init__(self, session: Session, courier: Courier, settings: SendSettings) -> None:
+    def __init__(
+        self, session: Session, courier: Courier, settings: SendSettings, room: Room
+    ) -> None:
         assert settings.linger_ms is not None
+        self.has_left = False  # a batch, since this was last set
+        self._room = room
         self._session = session
         self._courier = courier
         self._settings = settings
         self._linger_s = settings.linger_ms / 1000
         self._bytes_max = min(settings.batch_bytes_max, BODY_BYTES_MAX)
+        self._count_max = settings.batch_count_max
+        self._alone_from_bytes = (
+            BODY_BYTES_MAX + 1 if settings.compression is None else settings.compress_from_bytes
+        )
         self._open: dict[Key, _Batch] = {}
         self._leaving: set[asyncio.Task[None]] = set()
 
@@ -53,11 +69,22 @@ class Batcher:
         return not (
             message.is_delayed
             or is_retry_or_dead_letter(message.topic)
-            or (
-                self._settings.compression is not None
-                and len(message.body) >= self._settings.compress_from_bytes
-            )
+            or len(message.body) >= self._alone_from_bytes
         )
+
+    def join(self, topic: str, body: object) -> asyncio.Future[SendReceipt] | None:
+        """Put a message without further fields into the open batch; None when it must be added."""
+        batch = self._open.get((topic, None, True))
+        if (
+            batch is None
+            or type(body) is not bytes
+            or not 0 < len(body) < self._alone_from_bytes
+            or batch.body.size + len(body) + PLAIN_BYTES > self._bytes_max
+        ):
+            return None
+        session = self._session
+        message_id = batch.body.add_plain(body, session.unique_keys.maker, session.clock.wall_ms())
+        return self._enter((topic, None, True), batch, message_id, len(body))
 
     def add(self, message: Message, queue: MessageQueue | None) -> asyncio.Future[SendReceipt]:
         """Put the message into a batch; the future ends with its own receipt."""
@@ -75,12 +102,7 @@ class Batcher:
         if batch is None:
             batch = self._begin(key)
         batch.body.add(body, properties, message.flag)
-        batch.message_ids.append(message_id)
-        future: asyncio.Future[SendReceipt] = asyncio.get_running_loop().create_future()
-        batch.futures.append(future)
-        if batch.body.count >= self._settings.batch_count_max or batch.body.size >= self._bytes_max:
-            self._send(key)
-        return future
+        return self._enter(key, batch, message_id, len(body))
 
     async def flush(self) -> None:
         """Send every batch as it is, and wait until none is on its way."""
@@ -88,6 +110,19 @@ class Batcher:
             self._send(key)
         while self._leaving:
             await asyncio.wait(self._leaving)
+
+    def _enter(
+        self, key: Key, batch: _Batch, message_id: str, body_bytes: int
+    ) -> asyncio.Future[SendReceipt]:
+        """Note who waits for a message that is in the batch's body now."""
+        batch.message_ids.append(message_id)
+        future: asyncio.Future[SendReceipt] = asyncio.get_running_loop().create_future()
+        batch.futures.append(future)
+        batch.room_bytes += body_bytes
+        self._room.used += body_bytes
+        if batch.body.count >= self._count_max or batch.body.size >= self._bytes_max:
+            self._send(key)
+        return future
 
     def _begin(self, key: Key) -> _Batch:
         batch = self._open[key] = _Batch()
@@ -107,11 +142,16 @@ class Batcher:
             self._session.clock.wall_ms(),
             kind=Kind.BATCH,
         )
+        self.has_left = True
         leaving = self._session.spawn(
             self._deliver(parcel, queue, batch.futures), f"a batch for {topic}"
         )
         self._leaving.add(leaving)
-        leaving.add_done_callback(self._leaving.discard)
+        leaving.add_done_callback(lambda done: self._ended(done, batch.room_bytes))
+
+    def _ended(self, leaving: asyncio.Task[None], room_bytes: int) -> None:
+        self._leaving.discard(leaving)
+        self._room.give(room_bytes)
 
     async def _deliver(
         self, parcel: Parcel, choice: Choice, futures: list[asyncio.Future[SendReceipt]]

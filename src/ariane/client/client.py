@@ -66,6 +66,8 @@ class Client(Consuming):
         self._producer = self.producer(group)
         if type(self).send is Client.send:  # called so often that one call less counts
             self.send = self._producer.send  # type: ignore[method-assign]
+        if type(self).submit is Client.submit:
+            self.submit = self._producer.submit  # type: ignore[method-assign]
         self.session.on_open.append(self._opened)
 
     async def __aenter__(self) -> Self:

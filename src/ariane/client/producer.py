@@ -85,11 +85,11 @@ class Producer:
             ),
         )
         self._batcher: Batcher | None = None
+        self._room = Room(SUBMITTED_BYTES_MAX)
         if settings.linger_ms is not None:
-            self._batcher = Batcher(session, self.courier, settings)
+            self._batcher = Batcher(session, self.courier, settings, self._room)
         self._is_plain = self._batcher is None and tracer is None
         self._submitted: set[asyncio.Task[SendReceipt]] = set()
-        self._room = Room(SUBMITTED_BYTES_MAX)
 
     async def send(
         self,
@@ -120,10 +120,15 @@ class Producer:
                 if outcome.__class__ is SendReceipt and waiting.latency_s < SLOW_S:
                     return outcome
                 return await self._go_on(message_of(topic, body, fields), waiting, outcome)
+        batcher = self._batcher if timeout is None else None
+        if batcher is not None and queue is None and selector is None and not fields:
+            future = self._join(batcher, topic, body)
+            if future is not None:
+                return await future
         message = message_of(topic, body, fields)
         choice = choice_of(message, queue, selector)
-        if self._batcher is not None and timeout is None and self._batcher.takes(message):
-            return await (await self._gather(self._batcher, message, choice))
+        if batcher is not None and batcher.takes(message):
+            return await (await self._gather(batcher, message, choice))
         return await self._send(message, choice, timeout)
 
     async def submit(
@@ -140,21 +145,32 @@ class Producer:
 
         Waits only while too much that was submitted is still under way.
         """
-        message = message_of(topic, body, fields)
-        choice = choice_of(message, queue, selector)
         if self._room.is_full:
             await self._room.wait()
-        future: asyncio.Future[SendReceipt]
-        if self._batcher is not None and timeout is None and self._batcher.takes(message):
-            future = await self._gather(self._batcher, message, choice)
-        else:
-            future = task = asyncio.create_task(self._send(message, choice, timeout))
-            self._submitted.add(task)
-            task.add_done_callback(self._submitted.discard)
+        batcher = self._batcher if timeout is None else None
+        if batcher is not None:
+            if batcher.has_left:
+                # Who only ever submits would keep the loop from sending what has gathered.
+                batcher.has_left = False
+                await asyncio.sleep(0)
+            if queue is None and selector is None and not fields:
+                future = self._join(batcher, topic, body)
+                if future is not None:
+                    return future
+        message = message_of(topic, body, fields)
+        choice = choice_of(message, queue, selector)
+        if batcher is not None and batcher.takes(message):
+            return await self._gather(batcher, message, choice)
         size = len(message.body)
         self._room.take(size)
-        future.add_done_callback(lambda _: self._room.give(size))
-        return future
+        task = asyncio.create_task(self._send(message, choice, timeout))
+        self._submitted.add(task)
+        task.add_done_callback(lambda done: self._ended(done, size))
+        return task
+
+    def _ended(self, submitted: asyncio.Task[SendReceipt], size: int) -> None:
+        self._submitted.discard(submitted)
+        self._room.give(size)
 
     async def send_one_way(
         self,
@@ -375,6 +391,14 @@ class Producer:
         assert isinstance(waiting.message_ids, str)
         parcel = pack(message, waiting.message_ids, waiting.born_ms, self.settings)
         return await self.courier.go_on(parcel, waiting, outcome)
+
+    def _join(
+        self, batcher: Batcher, topic: str | Message, body: Body | None
+    ) -> asyncio.Future[SendReceipt] | None:
+        """Let a message travel with others that needs no look; None when it needs one."""
+        if type(topic) is not str or self._tracer is not None:
+            return None
+        return batcher.join(topic, body)
 
     async def _gather(
         self, batcher: Batcher, message: Message, choice: Choice

@@ -27,6 +27,7 @@ cdef enum:
     FLUSH_BYTES = 16 << 10         # gathered before they are written anyway
     KEY_HEAD_BYTES_MAX = 22         # with an IPv6 host; 10 with an IPv4 one
     KEY_TAIL_BYTES = 6
+    DRESS_BYTES = 32                # names and marks of the properties that every message has
     PROPERTIES_BYTES_MAX = 16 << 10  # of a plain send; longer ones are measured in Python
     RESPONSE_FLAG = 1
     # Requests sent from here have opaques of their own half, so that answers find their way.
@@ -207,6 +208,15 @@ cdef class Target:
         return 8 + header_size + body_size
 
 
+cdef uint8_t* write_dress(uint8_t* to, Text key, bint waits) noexcept nogil:
+    """The properties that every message has, in the order of `client.parcels.properties_text`."""
+    to = write_text(to, "UNIQ_KEY\x01", 9)
+    to = write_text(to, <const char*> key.at, key.size)
+    if waits:
+        return write_text(to, "\x02WAIT\x01true\x02", 11)
+    return write_text(to, "\x02WAIT\x01false\x02", 12)
+
+
 cdef inline uint8_t* write_bytes(uint8_t* to, bytes text) noexcept:
     return write_text(to, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
 
@@ -228,12 +238,23 @@ cdef class BatchBody:
 
     def add(self, bytes body not None, str properties not None, int32_t flag) -> None:
         """One more message."""
-        cdef Text text = text_of(properties)
+        self.add_entry(body, text_of(properties), flag)
+
+    def add_plain(self, bytes body not None, KeyMaker keys not None, int64_t wall_ms) -> str:
+        """One more message that has no properties but its unique key; that key."""
+        cdef uint8_t[2 * KEY_HEAD_BYTES_MAX + 2 * KEY_TAIL_BYTES + DRESS_BYTES] room
+        cdef Text key = keys.make(wall_ms), text
+        text.at = room
+        text.size = write_dress(room, key, True) - room
+        self.add_entry(body, text, 0)
+        return PyUnicode_DecodeASCII(<char*> key.at, key.size, NULL)
+
+    cdef int add_entry(self, bytes body, Text properties, int32_t flag) except -1:
         cdef Py_ssize_t body_size = PyBytes_GET_SIZE(body)
-        cdef Py_ssize_t size = BATCH_ENTRY_BYTES + body_size + text.size
+        cdef Py_ssize_t size = BATCH_ENTRY_BYTES + body_size + properties.size
         cdef uint8_t* to
-        if text.size > 0x7FFF or size > 0x7FFFFFFF:
-            raise ProtocolError(f"a message of {size} bytes with {text.size} of properties does not fit a batch")
+        if properties.size > 0x7FFF or size > 0x7FFFFFFF:
+            raise ProtocolError(f"a message of {size} bytes with {properties.size} of properties does not fit a batch")
         to = self.output.room(size)
         save32(to, <uint32_t> size)
         save32(to + 4, 0)
@@ -241,10 +262,11 @@ cdef class BatchBody:
         save32(to + 12, <uint32_t> flag)
         save32(to + 16, <uint32_t> body_size)
         memcpy(to + 20, PyBytes_AS_STRING(body), body_size)
-        save16(to + 20 + body_size, <uint16_t> text.size)
-        memcpy(to + BATCH_ENTRY_BYTES + body_size, text.at, text.size)
+        save16(to + 20 + body_size, <uint16_t> properties.size)
+        memcpy(to + BATCH_ENTRY_BYTES + body_size, properties.at, properties.size)
         self.output.size += size
         self.count += 1
+        return 0
 
     def take(self) -> bytes:
         """All of it; the next entry begins a new body."""
@@ -752,18 +774,12 @@ cdef class HotSends:
                           now_ms, now_s, now_s + timeout_s)
 
     cdef Text dressed(self, Text properties, Text key, bint waits) except *:
-        """All properties of a message, in the order of `client.parcels.properties_text`."""
+        """All properties of a message."""
         cdef uint8_t* to
         cdef Text text
         self.text.size = 0
-        to = self.text.room(properties.size + key.size + 64)
+        to = self.text.room(properties.size + key.size + DRESS_BYTES)
         text.at = to
         to = write_text(to, <const char*> properties.at, properties.size)
-        to = write_text(to, "UNIQ_KEY\x01", 9)
-        to = write_text(to, <const char*> key.at, key.size)
-        if waits:
-            to = write_text(to, "\x02WAIT\x01true\x02", 11)
-        else:
-            to = write_text(to, "\x02WAIT\x01false\x02", 12)
-        text.size = to - text.at
+        text.size = write_dress(to, key, waits) - text.at
         return text

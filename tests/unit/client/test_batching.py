@@ -11,11 +11,12 @@ from ariane.client import Client, Message, MessageQueue, by_hash
 from ariane.client.settings import SendOptions
 from ariane.clock import ManualClock
 from ariane.codes import RequestCode, ResponseCode
-from ariane.errors import ConnectionLost, RequestFailed, RequestTimeout
+from ariane.errors import ConnectionLost, InvalidMessage, RequestFailed, RequestTimeout
 from ariane.protocol.command import Command
 from ariane.protocol.headers import decode_header
 from ariane.protocol.headers.send import SendHeaderV2
 from ariane.protocol.message import decode_batch
+from ariane.protocol.properties import decode_properties
 from tests.unit.client.fake import FakeCluster, refusing, running, silent
 
 BATCH = RequestCode.SEND_BATCH_MESSAGE
@@ -126,6 +127,61 @@ async def test_when_a_batch_fails_everybody_hears_of_it() -> None:
         assert len(set(map(id, outcomes))) == 3  # each has a traceback of its own
         with pytest.raises(RequestFailed, match="not now"):
             await client.send("orders", b"x")
+
+
+async def test_messages_of_every_form_travel_together() -> None:
+    async with running("a", orders=1) as cluster, lingering(cluster) as client:
+        outcomes = await asyncio.gather(
+            client.send("orders", b"first"),
+            client.send("orders", b"plain"),
+            client.send("orders", "text"),
+            client.send("orders", bytearray(b"array")),
+            client.send(Message("orders", b"whole")),
+            client.send("orders", b"tagged", tags="t"),
+            client.send("orders", b""),
+            client.send("orders"),
+            return_exceptions=True,
+        )
+        (command,) = cluster.brokers["a"].of(BATCH)
+        assert bodies(command) == [b"first", b"plain", b"text", b"array", b"whole", b"tagged"]
+        receipts = [one for one in outcomes if not isinstance(one, BaseException)]
+        assert [receipt.queue_offset for receipt in receipts] == list(range(7, 13))
+        assert all(isinstance(outcome, InvalidMessage) for outcome in outcomes[6:])
+        entries = decode_batch(command.body)
+        ids = [decode_properties(entry.properties)["UNIQ_KEY"] for entry in entries]
+        assert ids == [receipt.message_id for receipt in receipts]
+
+
+async def test_who_only_submits_lets_batches_leave() -> None:
+    async with (
+        running("a", orders=1) as cluster,
+        lingering(cluster, linger_ms=60_000, batch_count_max=10) as client,
+    ):
+        first = await client.submit("orders", b"x")
+        for _ in range(100_000):  # never waits for anything else
+            if first.done():
+                break
+            await client.submit("orders", b"x")
+        assert first.done()
+
+
+async def test_submitting_waits_while_too_much_is_gathered_or_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ariane.client.producer.SUBMITTED_BYTES_MAX", 2_000)
+    clock = ManualClock()
+    async with (
+        running("a", orders=1) as cluster,
+        lingering(cluster, clock, linger_ms=20) as client,
+    ):
+        futures = [await client.submit("orders", bytes(1_000)) for _ in range(2)]
+        third = asyncio.create_task(client.submit("orders", b"x"))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert not third.done()
+        clock.advance(0.020)
+        await asyncio.gather(*futures)
+        assert not (await third).done()  # taken, and gathered
 
 
 async def test_a_bad_message_spoils_no_batch() -> None:
