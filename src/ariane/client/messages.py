@@ -57,6 +57,7 @@ _RESERVED: Final = frozenset({
     "MQ2_FLAG", "__BORNHOST", "BORN_TIMESTAMP", "__CRC32#", "ORIGIN_GROUP",
 })
 # fmt: on
+OWN_PROPERTIES: Final = frozenset({*_OWN_FIELDS, *_RESERVED})  # not for callers to set
 
 
 class MessageFields(TypedDict, total=False):

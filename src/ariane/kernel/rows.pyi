@@ -14,7 +14,7 @@ class Pairs:
         self, validity: Any, offsets: Any, names: Texts, values: Texts, first: int, count: int
     ) -> None: ...
 
-class Reserved:
+class Names:
     def __init__(self, names: Iterable[str]) -> None: ...
 
 class RowEncoder:
@@ -24,7 +24,7 @@ class RowEncoder:
     def __init__(
         self,
         key_head: bytes,
-        reserved: Reserved,
+        left_out: Names,
         *,
         chunk_bytes: int,
         held_bytes_max: int,

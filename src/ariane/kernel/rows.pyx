@@ -33,7 +33,6 @@ cdef enum Fault:
     SEPARATOR
     LONG_PROPERTIES
     NO_NAME
-    RESERVED
     NO_MEMORY
 
 FAULTS = {
@@ -45,7 +44,6 @@ FAULTS = {
     SEPARATOR: "a key, tag, sharding key or property holds the character 1 or 2, which separate properties",
     LONG_PROPERTIES: f"keys, tags and properties take more than {PROPERTIES_BYTES_MAX} bytes",
     NO_NAME: "a property has no name",
-    RESERVED: "a property has a name that belongs to RocketMQ; use the column for it, or another name",
 }
 
 
@@ -162,8 +160,8 @@ cdef struct Lane:
     int64_t rows
 
 
-cdef class Reserved:
-    """Property names that rows may not use, found by their length first."""
+cdef class Names:
+    """Property names that are left out, found by their length first."""
 
     cdef list names
     cdef list by_size
@@ -198,18 +196,18 @@ cdef class RowEncoder:
     cdef int64_t held_bytes_max
     cdef int64_t body_bytes_max
     cdef int64_t late_rows_max
-    cdef Reserved reserved
+    cdef Names left_out
 
     def __cinit__(self, *arguments, **keywords):
         self.lanes = NULL
         self.lane_count = 0
 
-    def __init__(self, bytes key_head not None, Reserved reserved not None, *, int64_t chunk_bytes,
+    def __init__(self, bytes key_head not None, Names left_out not None, *, int64_t chunk_bytes,
                  int64_t held_bytes_max, int64_t body_bytes_max, int64_t late_rows_max):
         if len(key_head) != KEY_HEAD_BYTES:
             raise ValueError(f"a unique key begins with {KEY_HEAD_BYTES} characters")
         memcpy(self.unique_key, PyBytes_AS_STRING(key_head), KEY_HEAD_BYTES)
-        self.reserved = reserved
+        self.left_out = left_out
         self.chunk_bytes = chunk_bytes
         self.held_bytes_max = held_bytes_max
         self.body_bytes_max = body_bytes_max
@@ -331,8 +329,8 @@ cdef class RowEncoder:
             text = properties.names.at(i, &size)
             if size == 0:
                 return NO_NAME
-            if self.reserved.holds(text, size):
-                return RESERVED
+            if self.left_out.holds(text, size):
+                continue
             body = properties.values.at(i, &value_size)
             if value_size == 0:
                 continue  # as good as no property, to every client

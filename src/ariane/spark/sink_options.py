@@ -1,0 +1,76 @@
+"""The options of the sink: read once, checked as a whole, then a value that can be pickled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from ariane.client.routes import addresses_of
+from ariane.errors import ClientError, ConfigError
+from ariane.spark.option_values import OptionReader
+from ariane.topics import is_system_topic, topic_fault
+
+TIMEOUT_S: Final = 120.0
+SINK_OPTIONS: Final = ("namesrv", "nameServer", "topic", "guarantee", "timeout")
+# What Spark itself puts beside the user's options.
+SPARKS_OWN: Final = (
+    "checkpointLocation",
+    "path",
+    "serialization.format",
+    "provider",
+    "location",
+    "owner",
+    "is_managed",
+)
+
+
+class Guarantee(StrEnum):
+    """How often a row arrives, whatever is killed and tried again."""
+
+    AUTO = "auto"  # exactly once where all brokers can
+    EXACTLY_ONCE = "exactly-once"
+    AT_LEAST_ONCE = "at-least-once"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """All that the sink was told."""
+
+    name_servers: tuple[str, ...]
+    topic: str | None
+    guarantee: Guarantee
+    timeout_s: float  # for which a broker may be away, or refuse, before a task or a batch fails
+
+
+def sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """The options as a value; raises ConfigError for the first that cannot be used."""
+    reader = OptionReader(options)
+    reader.check_names(SINK_OPTIONS, ignored=SPARKS_OWN, what="the sink")
+    if len(reader.given("namesrv", "nameServer")) == 2:
+        raise ConfigError("namesrv and nameServer are two names of one option; give one")
+    servers = reader.text("namesrv") or reader.text("nameServer")
+    if servers is None:
+        raise ConfigError("where do the messages go? give namesrv, as in 127.0.0.1:9876")
+    try:
+        name_servers = tuple(addresses_of(servers))
+    except ClientError as error:
+        raise ConfigError(f"namesrv: {error}") from error
+    topic = reader.text("topic")
+    if topic is not None:
+        check_topic(topic)
+    return SinkOptions(
+        name_servers=name_servers,
+        topic=topic,
+        guarantee=reader.choice("guarantee", Guarantee, Guarantee.AUTO),
+        timeout_s=reader.duration_s("timeout") or TIMEOUT_S,
+    )
+
+
+def check_topic(topic: str) -> None:
+    """Raise ConfigError for a name that no message can be sent to."""
+    if fault := topic_fault(topic):
+        raise ConfigError(f"topic: {fault}")
+    if is_system_topic(topic):
+        raise ConfigError(f"topic {topic!r} belongs to the broker; write to one of your own")
