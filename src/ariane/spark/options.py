@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ariane.errors import ClientError, ConfigError
+from ariane.errors import BadFilter, ClientError, ConfigError
 from ariane.spark.bytes.contract import (
     FETCH_BYTES,
     RETRIES,
@@ -378,8 +378,21 @@ def _filter(reader: OptionReader) -> ReadFilter | None:
     if tags is not None and sql is not None:
         raise ConfigError("subExpression (tags) and sqlFilter (SQL92) exclude each other; give one")
     if sql is not None:
-        return ReadFilter(sql, SQL92)
-    return None if tags in (None, "*") else ReadFilter(str(tags), TAG)
+        return _checked("sqlFilter", ReadFilter(sql, SQL92))
+    if tags is None or tags == "*":
+        return None
+    return _checked("subExpression", ReadFilter(tags, TAG))
+
+
+def _checked(name: str, message_filter: ReadFilter) -> ReadFilter:
+    """A fault is told when the query is planned, and not by a task that fails."""
+    from ariane.broker.filters import of_expression  # noqa: PLC0415 - the compiler; few need it
+
+    try:
+        of_expression(message_filter.expression, message_filter.kind)
+    except BadFilter as error:
+        raise ConfigError(f"{name} {message_filter.expression!r}: {error}") from None
+    return message_filter
 
 
 def _group(reader: OptionReader) -> str | None:

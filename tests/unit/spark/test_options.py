@@ -231,6 +231,8 @@ def test_options_travel_to_executors() -> None:
         ({"maxTriggerDelay": "soon"}, "time such as"),
         ({"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"}, "more than"),
         ({"subExpression": "a", "sqlFilter": "b > 1"}, "exclude each other"),
+        ({"sqlFilter": "price >"}, "sqlFilter 'price >': "),
+        ({"subExpression": "||"}, "subExpression"),
         ({"group": "a b"}, "group: "),
     ],
 )
