@@ -11,8 +11,10 @@ from typing import Any, Self, TypeVar, Unpack
 from msgspec.structs import replace
 
 from ariane.client.admin import Admin
+from ariane.client.consume_trace import HandlerTrace, traced
 from ariane.client.consuming import Consuming
 from ariane.client.courier import Courier
+from ariane.client.delivery import Handler
 from ariane.client.messages import Body, Duration, Message, MessageFields, SendReceipt
 from ariane.client.producer import DEFAULT_GROUP, Producer
 from ariane.client.pull_consumer import PullConsumer
@@ -244,6 +246,11 @@ class Client(Consuming):
         return PullConsumer(self.session, group)
 
     # Below: how it is done.
+
+    def _traced(self, handler: Handler, group: str) -> Handler:
+        if not self._settings.trace:
+            return handler
+        return traced(handler, HandlerTrace(self.session, self._own_tracer(), group))
 
     def _own_tracer(self) -> Tracer:
         if self._tracer is None:

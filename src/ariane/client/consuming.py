@@ -124,7 +124,8 @@ class Consuming:
         A handler that is not `async` runs on threads. A message is consumed when its handler
         returns and tried again later when it raises.
         """
-        delivery = _delivery_of(handler, concurrency=concurrency, clock=self.session.clock)
+        called = self._traced(handler, group)
+        delivery = _delivery_of(called, concurrency=concurrency, clock=self.session.clock)
         return PushConsumer(
             self.session,
             self._registry,
@@ -219,6 +220,10 @@ class Consuming:
             retry=retry,
             message_kind=self.message_kind,
         )
+
+    def _traced(self, handler: Handler, group: str) -> Handler:
+        """The handler as it is called: here, as it is."""
+        return handler
 
     async def start_consumers(self) -> None:
         """Have the decorated handlers called from now on."""

@@ -37,7 +37,7 @@ class SendSettings(msgspec.Struct, frozen=True, kw_only=True):
     linger_ms: float | None = None  # None: each send is a request; else they are gathered so long
     batch_bytes_max: int = BATCH_BYTES_MAX
     batch_count_max: int = BATCH_COUNT_MAX
-    trace: bool = False  # tell RocketMQ's trace topic of every send
+    trace: bool = False  # tell RocketMQ's trace topic of every send, and every call of a handler
 
     def __post_init__(self) -> None:
         if not self.timeout > 0:

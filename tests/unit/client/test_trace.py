@@ -3,7 +3,10 @@
 import asyncio
 from random import Random
 
-from ariane.client import Client, Message
+import pytest
+
+from ariane import Retry, RetryLater, Start
+from ariane.client import Client, Message, ReceivedMessage, StoredMessage
 from ariane.client.trace import (
     BODY_CHARACTERS_MAX,
     KEYS_BYTES_MAX,
@@ -22,6 +25,7 @@ from ariane.protocol.command import Command, reply
 from ariane.protocol.headers import decode_header
 from ariane.protocol.headers.send import SendHeaderV2, SendReply
 from ariane.protocol.message import decode_properties, encode_offset_id
+from ariane.testing import EmbeddedBroker
 from tests.unit.client.fake import Answer, FakeCluster, running
 
 SEND = RequestCode.SEND_MESSAGE_V2
@@ -185,3 +189,70 @@ async def test_traces_that_cannot_be_told_are_dropped_and_harm_nobody() -> None:
         for _ in range(LINES_MAX + 5):
             tracer.add(line)
         assert tracer.dropped_count == 6
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_calls_of_handlers_are_told_of(is_async: bool) -> None:
+    with EmbeddedBroker(traceTopicEnable=True) as broker:
+        done = asyncio.Event()
+        tries: list[int] = []
+
+        def note(message: ReceivedMessage) -> None:
+            tries.append(message.reconsume_times)
+            if message.reconsume_times == 0:
+                raise RetryLater(1)
+            if message.reconsume_times == 1:
+                raise ValueError("not now")
+            loop.call_soon_threadsafe(done.set)
+
+        async def note_and_wait(message: ReceivedMessage) -> None:
+            note(message)
+
+        loop = asyncio.get_running_loop()
+        async with Client(broker.name_server, trace=True) as client:
+            receipt = await client.send("orders", b"x", keys="k1 k2")
+            handler = note_and_wait if is_async else note
+            retry = Retry(delays_s=(1,))
+            consumer = client.push_consumer("billing", handler, start=Start.FIRST, retry=retry)
+            consumer.subscribe("orders")
+            async with consumer:
+                while not done.is_set():
+                    broker.advance(1)
+                    await asyncio.sleep(0.01)
+        lines = [line for trace in broker.published(TOPIC) for line in words(trace.body.decode())]
+        consumed = [line for line in lines if line[0].startswith("Sub")]
+        befores = [line for line in consumed if line[0] == "SubBefore"]
+        afters = [line for line in consumed if line[0] == "SubAfter"]
+        assert lines[0][0] == "Pub"
+        assert [line[3:4] + line[5:8] for line in befores] == [
+            ["billing", receipt.message_id, times, "k1 k2"] for times in "012"
+        ]
+        assert [line[1] for line in afters] == [line[4] for line in befores]  # they are joined
+        assert [(line[4], line[6]) for line in afters] == [
+            ("false", "4"), ("false", "2"), ("true", "0"),
+        ]  # fmt: skip
+        assert tries == [0, 1, 2]
+        for key in (receipt.message_id, "k1"):  # as tools look for it
+            found = await found_by_key(broker, key)
+            assert found
+
+
+async def found_by_key(broker: EmbeddedBroker, key: str) -> list[StoredMessage]:
+    async with Client(broker.name_server) as client:
+        return await client.admin.find(TOPIC, key)
+
+
+async def test_a_message_whose_broker_wants_no_traces_is_consumed_in_silence() -> None:
+    with EmbeddedBroker(traceTopicEnable=True, traceOn=False) as broker:
+        done = asyncio.Event()
+
+        async def handle(message: ReceivedMessage) -> None:
+            done.set()
+
+        async with Client(broker.name_server, trace=True) as client:
+            await client.send("orders", b"x")
+            consumer = client.push_consumer("billing", handler=handle, start=Start.FIRST)
+            consumer.subscribe("orders")
+            async with consumer:
+                await done.wait()
+        assert broker.published(TOPIC) == []
