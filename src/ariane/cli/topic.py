@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Final
+from typing import Annotated, Final, cast, get_args
 
 import typer
 
 from ariane.cli.options import DEFAULT_NAMESRV, NamesrvOption, TopicArgument
 from ariane.cli.output import Output, OutputOption, say, say_json, say_table, time_text
 from ariane.client import Client, QueueStats
+from ariane.client.admin import MessageType
 from ariane.codes import Permission
 from ariane.topics import is_retry_or_dead_letter, is_system_topic
 
@@ -35,12 +36,18 @@ def create(
         int | None, typer.Option(min=0, help="Queues to read, when not as many as to write.")
     ] = None,
     permission: Annotated[str, typer.Option(help="rw, r or w.")] = "rw",
+    message_type: Annotated[
+        str, typer.Option("--type", help="Take only this: normal, fifo, delay or transaction.")
+    ] = "",
     cluster: Annotated[str, typer.Option(help="Only in this cluster.")] = "",
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
 ) -> None:
-    """Create a topic on every broker, or change its queues and permission."""
+    """Create a topic on every broker, or change its queues, permission and type."""
     if permission not in PERMISSIONS:
         raise typer.BadParameter(f"{permission!r} is none of {', '.join(PERMISSIONS)}")
+    types = get_args(MessageType)
+    if message_type and message_type.upper() not in types:
+        raise typer.BadParameter(f"{message_type!r} is none of {', '.join(types).lower()}")
 
     async def work() -> list[str]:
         async with Client(namesrv) as client:
@@ -50,6 +57,7 @@ def create(
                 read_queue_count=queues if read_queues is None else read_queues,
                 permission=PERMISSIONS[permission],
                 cluster=cluster or None,
+                message_type=cast("MessageType | None", message_type.upper() or None),
             )
 
     brokers = asyncio.run(work())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from ariane.client.routes import MASTER_ID, Address, TopicRoute
 from ariane.client.session import Session
@@ -39,6 +39,8 @@ from ariane.topics import AUTO_CREATE_TOPIC, DISCARD_TOPIC, TOOLS_GROUP, topic_f
 ADMIN_TIMEOUT_S: Final = 5.0
 FOREVER_MS: Final = (1 << 63) - 1
 QUEUE_COUNT: Final = 8
+
+MessageType = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +94,12 @@ class Admin:
         read_queue_count: int | None = None,
         permission: int = Permission.READ | Permission.WRITE,
         cluster: str | None = None,
+        message_type: MessageType | None = None,
     ) -> list[str]:
-        """Create the topic, or change it, on every broker; returns the brokers' names."""
+        """Create the topic, or change it, on every broker; returns the brokers' names.
+
+        With a message type it takes messages of that type only; else of all, or as it did.
+        """
         if fault := topic_fault(topic):
             raise ClientError(fault)
         header = CreateTopicHeader(
@@ -103,6 +109,7 @@ class Admin:
             read_queue_count=write_queue_count if read_queue_count is None else read_queue_count,
             permission=int(permission),
             system_flag=0,
+            attributes=None if message_type is None else f"+message.type={message_type}",
         )
         masters = [
             broker for broker in await self._brokers(cluster) if MASTER_ID in broker.addresses

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ariane.client import admin
-from ariane.client.admin import FOREVER_MS, QUEUE_COUNT, QueueStats
+from ariane.client.admin import FOREVER_MS, QUEUE_COUNT, MessageType, QueueStats
 from ariane.client.loop_thread import LoopThread
 from ariane.client.routes import Address, TopicRoute
+from ariane.client.tracking import Track
 from ariane.codes import Permission
 from ariane.protocol.bodies import ClusterInfo
 from ariane.protocol.message import StoredMessage
@@ -46,8 +47,12 @@ class Admin:
         read_queue_count: int | None = None,
         permission: int = Permission.READ | Permission.WRITE,
         cluster: str | None = None,
+        message_type: MessageType | None = None,
     ) -> list[str]:
-        """Create the topic, or change it, on every broker; returns the brokers' names."""
+        """Create the topic, or change it, on every broker; returns the brokers' names.
+
+        With a message type it takes messages of that type only; else of all, or as it did.
+        """
         return self._thread.run(
             self._twin.create_topic(
                 topic,
@@ -55,6 +60,7 @@ class Admin:
                 read_queue_count=read_queue_count,
                 permission=permission,
                 cluster=cluster,
+                message_type=message_type,
             )
         )
 
@@ -73,6 +79,10 @@ class Admin:
     def resume_transaction(self, offset_message_id: str) -> None:
         """Have a broker ask again about a message it has put into TRANS_CHECK_MAX_TIME_TOPIC."""
         self._thread.run(self._twin.resume_transaction(offset_message_id))
+
+    def track(self, message: StoredMessage) -> list[Track]:
+        """What became of the message in each group that reads its topic."""
+        return self._thread.run(self._twin.track(message))
 
     def find(
         self,

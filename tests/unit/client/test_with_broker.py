@@ -36,6 +36,19 @@ async def test_transactions_end_as_their_blocks_do(ariane_broker: EmbeddedBroker
     assert (message.body, message.message_id) == (b"kept", transaction.message_id)
 
 
+def test_a_topic_of_one_type_takes_only_that(ariane_broker: EmbeddedBroker) -> None:
+    with Client(ariane_broker.name_server) as client:
+        client.admin.create_topic("reminders", message_type="DELAY")
+        client.admin.create_topic("reminders", write_queue_count=4)  # which leaves the type alone
+        with pytest.raises(MessageRefused, match="takes DELAY messages only"):
+            client.send("reminders", b"plain")
+        client.send("reminders", b"later", delay_level=1)
+        client.admin.create_topic("reminders", message_type="MIXED")
+        client.send("reminders", b"plain")
+        found = client.admin.find_by_id("reminders", client.send("reminders", b"x").message_id)
+        assert client.admin.track(found[0]) == []
+
+
 def test_transactions_of_code_that_blocks(ariane_broker: EmbeddedBroker) -> None:
     with Client(ariane_broker.name_server, group="shop") as client:
         with client.transaction("orders", b"kept"):
