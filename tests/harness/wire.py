@@ -51,6 +51,7 @@ class Record:
     system_flag: int = 0
     reconsume_times: int = 0
     prepared_offset: int = 0
+    stored_at_ms: int = 0
 
 
 class WireRefused(AssertionError):
@@ -252,7 +253,8 @@ def decode_records(data: bytes) -> Iterator[Record]:
             ">iqqi", data, position + 16
         )
         at = position + 48 + (20 if system_flag & 16 else 8)  # born host
-        at += 8 + (20 if system_flag & 32 else 8)  # store time, store host
+        (stored_at_ms,) = struct.unpack_from(">q", data, at)
+        at += 8 + (20 if system_flag & 32 else 8)  # and the store host
         reconsume_times, prepared_offset = struct.unpack_from(">iq", data, at)
         at += 4 + 8
         (length,) = struct.unpack_from(">i", data, at)
@@ -280,5 +282,6 @@ def decode_records(data: bytes) -> Iterator[Record]:
             system_flag,
             reconsume_times,
             prepared_offset,
+            stored_at_ms,
         )
         position += size
