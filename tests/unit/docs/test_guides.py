@@ -13,7 +13,6 @@ import io
 import re
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from inspect import CO_COROUTINE
 from pathlib import Path
 
@@ -21,36 +20,20 @@ import pytest
 
 from ariane.sync import Client
 from ariane.testing import EmbeddedBroker
+from tests.harness.guides import ADDRESS, GUIDES, blocks_of
 
 pytest_plugins = ["pytester"]
 
-GUIDES = Path(__file__).resolve().parents[3] / "docs/guides"
-BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 TOPIC = re.compile(r'\b(?:send|send_one_way|subscribe|consumer|Message|transaction)\(\s*"([\w-]+)"')
-ADDRESS = "127.0.0.1:9876"  # where the guides' broker is
 SECOND_S = 0.01  # how long a second of the broker takes
+ON_SPARK = ("spark",)  # run by tests/spark, where a session is
 
 
-@dataclass(frozen=True)
-class Block:
-    line: int
-    code: str
-    output: str | None
-
-    @property
-    def is_test(self) -> bool:
-        return "def test_" in self.code
-
-
-def blocks_of(page: Path) -> list[Block]:
-    text = page.read_text()
-    return [
-        Block(text[: found.start()].count("\n") + 1, found[1], found[2])
-        for found in BLOCK.finditer(text)
-    ]
-
-
-PAGES = {page.stem: page for page in sorted(GUIDES.glob("*.md")) if blocks_of(page)}
+PAGES = {
+    page.stem: page
+    for page in sorted(GUIDES.glob("*.md"))
+    if page.stem not in ON_SPARK and blocks_of(page)
+}
 
 
 @contextlib.contextmanager
