@@ -152,7 +152,7 @@ cdef class LogView:
         cdef Py_ssize_t i
         if self.count == 0:
             raise IndexError("no segment to drop")
-        self.buffers.pop(0).release()
+        self.buffers.pop(0)     # whoever still reads there holds it too
         for i in range(1, self.count):
             self.pointers[i - 1] = self.pointers[i]
             self.bases[i - 1] = self.bases[i]
@@ -354,12 +354,10 @@ cdef class Gatherer:
         self.next_offset = first
         self.end_offset = end
 
-    @property
     def is_full(self) -> bool:
         """Whether the batch takes no more."""
         return self.row_count >= self.rows_max or self.byte_count >= self.bytes_max
 
-    @property
     def is_done(self) -> bool:
         """Whether the window is through."""
         return self.next_offset >= self.end_offset
