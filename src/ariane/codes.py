@@ -105,7 +105,9 @@ class RequestCode(IntEnum):
     GET_ALL_MESSAGE_REQUEST_MODE = 402
     GET_BROKER_MEMBER_GROUP = 901
     BROKER_HEARTBEAT = 904
-    STAGE_CHUNK = 20111  # of ours, as the next three
+    BULK_READ = 20101  # of ours, as the next five
+    READ_LEASE = 20102
+    STAGE_CHUNK = 20111
     PUBLISH_BATCH = 20112
     DISCARD_BATCH = 20113
     PUBLISHED_BATCH = 20114
