@@ -1,63 +1,19 @@
-"""The cases of the comparison, each with the bar it must reach.
+"""The cases that compare brokers at the basics, each with the bar it must reach.
 
-A case measures every contender the same way and returns rows; a row holds both figures, the bar in
-words and whether it is met. `None` as Apache's figure means that the bar does not need one.
+A case measures every contender the same way and returns rows.
 """
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from benchmarks.measure import Bench, Contender, LoadFailed, Run, median
+from benchmarks.figures import APACHE, OURS, Figures, Row
+from benchmarks.measure import Bench, Contender, LoadFailed, Run
 from tests.harness.apache import AS_RECOMMENDED, Apache
 from tests.harness.processes import Ariane, Server, free_port, wait_until
 from tests.harness.wire import Wire, WireRefused
 
-OURS, APACHE = "ariane", "apache"
-FILL = 2_000_000  # messages in the topic that is pulled
-
-
-@dataclass(frozen=True)
-class Row:
-    """One figure of the table."""
-
-    case: str
-    what: str
-    unit: str
-    ours: float
-    apache: float | None
-    bar: str
-    met: bool | None  # None: shown, not judged
-
-    def as_dict(self) -> dict[str, object]:
-        return asdict(self)
-
-
-@dataclass
-class Figures:
-    """The runs of one case, and the rows they give."""
-
-    case: str
-    runs: dict[str, list[Run]]
-    rows: list[Row] = field(default_factory=list)
-
-    def median(self, key: str) -> tuple[float, float | None]:
-        theirs = self.runs.get(APACHE)
-        return median(self.runs[OURS], key), median(theirs, key) if theirs else None
-
-    def times_at_least(self, what: str, unit: str, key: str, factor: float) -> None:
-        ours, apache = self.median(key)
-        met = None if apache is None else ours >= factor * apache
-        self.rows.append(Row(self.case, what, unit, ours, apache, f">= {factor:g}x", met))
-
-    def share_at_most(self, what: str, unit: str, key: str, divisor: float) -> None:
-        ours, apache = self.median(key)
-        met = None if apache is None else ours <= apache / divisor
-        self.rows.append(Row(self.case, what, unit, ours, apache, f"<= 1/{divisor:g}", met))
-
-    def shown(self, what: str, unit: str, key: str) -> None:
-        self.rows.append(Row(self.case, what, unit, *self.median(key), "", None))
+FILLED, FILL = "filled", 2_000_000  # the topic that is read, and how many messages it has
 
 
 def produced(contender: Contender, *arguments: object) -> Run:
@@ -93,23 +49,6 @@ def send_one_by_one(case: str, connections: int, factor: float) -> Callable[[Ben
     def run(bench: Bench) -> list[Row]:
         figures = send(bench, case, 128, connections, 1)
         figures.times_at_least("send rate", "msg/s", "msgs_per_s", factor)
-        figures.shown("CPU per million", "s", "server_cpu_s_per_m")
-        figures.shown("p99", "us", "p99_us")
-        return figures.rows
-
-    return run
-
-
-def send_later(case: str, wish: str) -> Callable[[Bench], list[Row]]:
-    """Messages that wait for hours, so that no delivery falls into a run."""
-
-    def run(bench: Bench) -> list[Row]:
-        def measure(contender: Contender, _: int) -> Run:
-            shape = ["-b", 128, "-c", 4, "-w", 64, "-t", bench.seconds]
-            return produced(contender, "--topic", case, "--property", wish, *shape)
-
-        figures = Figures(case, bench.interleave(measure))
-        figures.times_at_least("send rate", "msg/s", "msgs_per_s", 3)
         figures.shown("CPU per million", "s", "server_cpu_s_per_m")
         figures.shown("p99", "us", "p99_us")
         return figures.rows
@@ -156,16 +95,23 @@ def visible_after_ms(server: Server, topic: str, messages: int) -> float:
     return (time.monotonic() - start) * 1000
 
 
-def pull(bench: Bench) -> list[Row]:
+def fill(bench: Bench) -> None:
+    """Have a topic full of messages with every contender; done once for a series."""
     for contender in bench.contenders:
-        with contender.alone(bench.contenders):
-            fill = ["-c", 4, "-w", 16, "--batch", 32, "-n", FILL]
-            produced(contender, "--topic", "pulled", *fill)
-            visible_after_ms(contender.server, "pulled", FILL)
+        if FILLED not in contender.topics:
+            with contender.alone(bench.contenders):
+                shape = ["-c", 4, "-w", 16, "--batch", 32, "-n", FILL]
+                produced(contender, "--topic", FILLED, *shape)
+                visible_after_ms(contender.server, FILLED, FILL)
+            contender.topics.add(FILLED)
+
+
+def pull(bench: Bench) -> list[Row]:
+    fill(bench)
 
     def measure(contender: Contender, _: int) -> Run:
         contender.read_store()
-        run = contender.load("consume", "--topic", "pulled", "-m", 32)
+        run = contender.load("consume", "--topic", FILLED, "-m", 32)
         if run["failed"] or run["messages"] != FILL:
             raise LoadFailed(f"{contender.name}: a pull run went wrong: {contender.runs[-1]}")
         return run
@@ -260,12 +206,9 @@ CASES: dict[str, Callable[[Bench], list[Row]]] = {
     "send-1k": send_pipelined("send-1k", 1024),
     "send-64x1": send_one_by_one("send-64x1", 64, 2.5),
     "send-1x1": send_one_by_one("send-1x1", 1, 1.6),
-    "delay-level": send_later("delay-level", "DELAY=18"),
-    "timer": send_later("timer", "TIMER_DELAY_SEC=7200"),
     "batch-32": batch,
     "pull-32": pull,
     "latency": end_to_end,
     "topics-1000": topics,
 }
 SYNC_CASES: dict[str, Callable[[Bench], list[Row]]] = {"sync-64x1": sync_flush}
-ALL = [*CASES, *SYNC_CASES, "memory", "cold-start", "filters"]

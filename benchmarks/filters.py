@@ -12,7 +12,7 @@ from ariane.config import StoreConfig
 from ariane.disk import SimulatedDisk
 from ariane.store.messages import NewMessage
 from ariane.store.store import Store
-from benchmarks.cases import Row
+from benchmarks.figures import Row
 
 MESSAGES = 20_000
 SECONDS = 1.0

@@ -1,4 +1,4 @@
-"""`make bench`: Ariane and Apache RocketMQ side by side, one machine, one run; see README.md here.
+"""`make bench`: Ariane and its peers side by side, one machine, one run; see README.md here.
 
 python -m benchmarks.run [--only CASE,CASE] [--quick] [--ours-only] [--rounds N] [--seconds S]
 """
@@ -14,61 +14,70 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from benchmarks.cases import (
-    ALL,
-    APACHE,
-    CASES,
-    OURS,
-    SYNC_CASES,
-    Figures,
-    Row,
-    cold_start,
-    memory,
-)
+from benchmarks import clients, messaging
+from benchmarks.cases import CASES as BASIC_CASES
+from benchmarks.cases import SYNC_CASES, cold_start, memory
+from benchmarks.figures import APACHE, OURS, Figures, Row, table
 from benchmarks.filters import filters
-from benchmarks.measure import Bench, Contender, Run
+from benchmarks.measure import Bench, Contender, LoadFailed, Run
 from tests.harness.apache import AS_RECOMMENDED, Apache
 from tests.harness.processes import ROOT, Ariane
 
 SCRATCH = ROOT / ".cache/bench"
 RESULTS = ROOT / "benchmarks/results"
 APACHE_VERSION = "5.5.0"
+CASES = {**BASIC_CASES, **messaging.CASES}
+SINGLE_CASES: dict[str, Callable[[], list[Row]]] = {
+    "timers": lambda: [
+        *messaging.pending_timers(SCRATCH / "pending"),
+        *messaging.due_timers(SCRATCH / "due"),
+    ],
+    "filters": filters,
+    "import": clients.imports,
+}
+ALL = [*CASES, *SYNC_CASES, "memory", "cold-start", *clients.CASES, *SINGLE_CASES]
 
 
 def main() -> int:
     options = parse()
     shutil.rmtree(SCRATCH, ignore_errors=True)
-    rows: list[Row] = []
-    raw: list[dict[str, object]] = []
+    outcome = Outcome()
     try:
         if any(name in options.only for name in (*CASES, "memory")):
-            rows += series(options, "async", CASES, {}, raw)
+            series(options, "async", CASES, {}, outcome)
         if any(name in options.only for name in SYNC_CASES):
-            rows += series(options, "sync", SYNC_CASES, {"flushDiskType": "SYNC_FLUSH"}, raw)
+            series(options, "sync", SYNC_CASES, {"flushDiskType": "SYNC_FLUSH"}, outcome)
         if "cold-start" in options.only:
-            rows += cold_starts(options)
-        if "filters" in options.only:
-            rows += filters()
+            outcome.rows += cold_starts(options)
+        if any(name in options.only for name in clients.CASES):
+            client_series(options, outcome)
+        for name, single in SINGLE_CASES.items():
+            if name in options.only:
+                outcome.attempt(name, single)
     finally:
         shutil.rmtree(SCRATCH, ignore_errors=True)
-    print(table(rows))
+    print(table(outcome.rows))
+    for failure in outcome.failures:
+        print(f"not measured: {failure}")
     path = (
         RESULTS / f"{datetime.datetime.now():%Y-%m-%d-%H%M}{'-quick' if options.quick else ''}.json"
     )
     RESULTS.mkdir(exist_ok=True)
-    path.write_text(json.dumps(report(options, rows, raw), indent=1) + "\n")
+    path.write_text(json.dumps(report(options, outcome), indent=1) + "\n")
     print(f"written to {path.relative_to(ROOT)}")
-    return 1 if any(row.met is False for row in rows) else 0
+    return 1 if outcome.failures or any(row.met is False for row in outcome.rows) else 0
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measure Ariane and Apache RocketMQ side by side.")
+    parser = argparse.ArgumentParser(description="Measure Ariane and its peers side by side.")
     parser.add_argument("--only", default=",".join(ALL), help=f"cases, of {','.join(ALL)}")
     parser.add_argument("--quick", action="store_true", help="one short round, a JVM half warm")
     parser.add_argument(
-        "--ours-only", action="store_true", help="without Apache: figures, no ratios"
+        "--ours-only", action="store_true", help="without peers: figures, no ratios"
     )
     parser.add_argument("--rounds", type=int, default=0, help="rounds; medians count (3)")
     parser.add_argument("--seconds", type=float, default=0, help="length of a run (5)")
@@ -82,15 +91,34 @@ def parse() -> argparse.Namespace:
     return options
 
 
+@dataclass
+class Outcome:
+    """What a run of `make bench` has found so far."""
+
+    rows: list[Row] = field(default_factory=list)
+    raw: list[dict[str, object]] = field(default_factory=list)  # every run behind the rows
+    failures: list[str] = field(default_factory=list)
+
+    def attempt(self, name: str, case: Callable[[], list[Row]]) -> None:
+        """Measure a case; one that cannot be measured does not end the others."""
+        print(f"measuring {name}", flush=True)
+        try:
+            rows = case()
+        except LoadFailed as error:
+            self.failures.append(f"{name}: {error}")
+            return
+        print(table(rows), flush=True)
+        self.rows += rows
+
+
 def series(
     options: argparse.Namespace,
     kind: str,
     cases: dict[str, Callable[[Bench], list[Row]]],
     settings: dict[str, object],
-    raw: list[dict[str, object]],
-) -> list[Row]:
+    outcome: Outcome,
+) -> None:
     """All wanted cases that share a pair of servers."""
-    rows: list[Row] = []
     with contextlib.ExitStack() as running:
         contenders = [Contender(OURS, running.enter_context(Ariane(SCRATCH / kind / OURS)))]
         if not options.ours_only:
@@ -105,14 +133,21 @@ def series(
         bench = Bench(contenders, options.rounds, options.seconds)
         for name, case in cases.items():
             if name in options.only:
-                print(f"measuring {name}", flush=True)
-                found = case(bench)
-                print(table(found), flush=True)
-                rows += found
+                outcome.attempt(name, partial(case, bench))
         if "memory" in options.only and kind == "async":
-            rows += memory(at_rest, contenders)
-        raw += [run for contender in contenders for run in contender.runs]
-    return rows
+            outcome.rows += memory(at_rest, contenders)
+        outcome.raw += [run for contender in contenders for run in contender.runs]
+
+
+def client_series(options: argparse.Namespace, outcome: Outcome) -> None:
+    """All wanted cases of the Python client and its peers."""
+    with clients.started(SCRATCH / "clients", ours_only=options.ours_only) as running:
+        clients.warm(running, 2 if options.quick else 15)
+        bench = Bench(list[Contender](running), options.rounds, options.seconds)
+        for name, case in clients.CASES.items():
+            if name in options.only:
+                outcome.attempt(name, partial(case, running, bench))
+        outcome.raw += [run for client in running for run in client.runs]
 
 
 def warm(options: argparse.Namespace, contenders: list[Contender]) -> None:
@@ -143,29 +178,7 @@ def cold_starts(options: argparse.Namespace) -> list[Row]:
     return [Row("cold-start", what, "s", ours, apache, "<= 1 s", ours <= 1)]
 
 
-def table(rows: list[Row]) -> str:
-    """The rows as text, one line each."""
-    lines = [f"{'case':12} {'what':30} {'ariane':>12} {'apache':>12} {'ratio':>8}  bar"]
-    for row in rows:
-        apache = "" if row.apache is None else figure(row.apache)
-        ratio = "" if not row.apache else f"{row.ours / row.apache:.3g}x"
-        verdict = {True: "pass", False: "FAIL", None: ""}[row.met]
-        unit = f" [{row.unit}]" if row.unit else ""
-        lines.append(
-            f"{row.case:12} {row.what + unit:30} {figure(row.ours):>12} {apache:>12} {ratio:>8}"
-            f"  {row.bar:22} {verdict}"
-        )
-    return "\n".join(lines)
-
-
-def figure(value: float) -> str:
-    """A number with as many digits as it deserves."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def report(
-    options: argparse.Namespace, rows: list[Row], raw: list[dict[str, object]]
-) -> dict[str, object]:
+def report(options: argparse.Namespace, outcome: Outcome) -> dict[str, object]:
     """Everything a reader needs to judge the figures."""
     return {
         "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -184,8 +197,9 @@ def report(
         "rounds": options.rounds,
         "seconds": options.seconds,
         "quick": options.quick,
-        "rows": [row.as_dict() for row in rows],
-        "runs": raw,
+        "rows": [row.as_dict() for row in outcome.rows],
+        "runs": outcome.raw,
+        "failures": outcome.failures,
     }
 
 

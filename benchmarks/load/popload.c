@@ -310,7 +310,7 @@ int main(int argc, char **argv)
         for (int i = 0; i < conn_count; i++) is_waiting |= conns[i].waiting > 0;
         if (is_stopping && (!is_waiting || now_ns(CLOCK_MONOTONIC) > end + 3000000000)) break;
     }
-    printf("{\"messages\":%" PRId64 ",\"seconds\":%.3f,\"rate\":%.0f,\"pops\":%" PRId64 ",\"empty\":%" PRId64
+    printf("{\"messages\":%" PRId64 ",\"seconds\":%.3f,\"msgs_per_s\":%.0f,\"pops\":%" PRId64 ",\"empty\":%" PRId64
            ",\"failed\":%" PRId64 ",\"pop_mean_us\":%.0f,\"pop_max_us\":%.0f}\n",
            counted, elapsed, (double)counted / elapsed, pops, empty, failed,
            pops ? (double)latency_total_ns / 1e3 / (double)pops : 0, (double)latency_max_ns / 1e3);

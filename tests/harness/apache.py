@@ -60,11 +60,15 @@ class Apache(Server):
         }
         text = "".join(f"{key}={text_of(value)}\n" for key, value in keys.items())
         (self.directory / "broker.conf").write_text(text)
+        return self._launch_broker()
+
+    def _launch_broker(self) -> Path:
+        """Start the broker, whose settings are in broker.conf by now."""
         return self._java(
             "broker", "org.apache.rocketmq.broker.BrokerStartup", [*self.flags, *OPENS]
         )
 
-    def _java(self, name: str, main: str, flags: list[str]) -> Path:
+    def _java(self, name: str, main: str, flags: list[str], *words: str, jars: Path = JARS) -> Path:
         return self.spawn(
             name,
             [
@@ -72,10 +76,9 @@ class Apache(Server):
                 *flags,
                 f"-Duser.home={self.directory}",
                 "-cp",
-                f"{JARS}/*",
+                f"{jars}/*",
                 main,
-                "-c",
-                f"{name}.conf",
+                *(words or ("-c", f"{name}.conf")),
             ],
             {"ROCKETMQ_HOME": str(self.directory)},
         )
