@@ -4,7 +4,7 @@
 #   make run      a name server and a broker with data in ./.ariane; Ctrl-C stops them
 #   make check    format, lint, types, imports, quick tests; under two minutes
 #   make test     check, then every other test, with real Java and Go clients; under twenty minutes
-#   make bench    side by side with Apache RocketMQ (BENCH="--quick --only send-128")
+#   make bench    side by side with Apache RocketMQ, Kafka and their Python clients (BENCH="--quick --only send-128")
 #   make soak     load, kills and restarts for SOAK_MINUTES (60)
 #   make kernel   compile the kernel again
 #   make lock     resolve requirements.lock and requirements-spark.lock anew from pyproject.toml
@@ -109,6 +109,17 @@ kafka: .cache/kafka/.fetched
 	    -DoutputDirectory="$(CURDIR)/.cache/$*/lib" -DincludeScope=runtime
 	@touch $@
 
+peers: .cache/peers/aiokafka/.installed .cache/peers/rocketmq/.installed
+	@:
+
+# Python clients to compare with, each in an environment of its own: their packages are not ours.
+.cache/peers/%/.installed: benchmarks/programs/%.txt
+	@scripts/need python
+	@echo "setup: $$(cat $<) into .cache/peers/$*"
+	@test -x .cache/peers/$*/bin/python || "$$(scripts/need --which python)" -m venv .cache/peers/$*
+	@.cache/peers/$*/bin/python -m pip install --quiet -r $<
+	@touch $@
+
 $(JAVA_CLASSES)/.compiled: $(APACHE)/.fetched $(wildcard tests/interop/java/*.java)
 	@scripts/need java
 	@mkdir -p $(JAVA_CLASSES)
@@ -122,7 +133,8 @@ $(GO_CLIENT): $(wildcard tests/interop/go/*.go) tests/interop/go/go.mod tests/in
 
 # --- benchmarks ---------------------------------------------------------------------------------------------------
 
-bench: setup spark $(LOAD)/rmqload $(LOAD)/nullserver $(APACHE)/.fetched
+bench: setup spark $(LOAD)/rmqload $(LOAD)/popload $(LOAD)/nullserver $(APACHE)/.fetched \
+    .cache/kafka/.fetched .cache/rocketmq-proxy/.fetched peers
 	@$(BIN)/python -m benchmarks.run $(BENCH)
 
 $(LOAD)/%: benchmarks/load/%.c
@@ -135,4 +147,4 @@ clean:
 	rm -f src/ariane/kernel/*.so src/ariane/kernel/*.c src/ariane/kernel/*.html
 	rm -rf .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
-.PHONY: help setup spark kernel lock run check test soak clients kafka bench clean
+.PHONY: help setup spark kernel lock run check test soak clients kafka peers bench clean
