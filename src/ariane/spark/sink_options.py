@@ -13,7 +13,10 @@ from ariane.spark.option_values import OptionReader
 from ariane.topics import is_system_topic, topic_fault
 
 TIMEOUT_S: Final = 120.0
-SINK_OPTIONS: Final = ("namesrv", "nameServer", "topic", "guarantee", "timeout")
+SINK_OPTIONS: Final = (
+    *("namesrv", "nameServer", "topic", "guarantee", "timeout"),
+    *("queryId", "batchId"),
+)
 # What Spark itself puts beside the user's options.
 SPARKS_OWN: Final = (
     "checkpointLocation",
@@ -42,6 +45,9 @@ class SinkOptions:
     topic: str | None
     guarantee: Guarantee
     timeout_s: float  # for which a broker may be away, or refuse, before a task or a batch fails
+    # The name of a batch job's batch: one of that name that was published before is not again.
+    query: str | None = None
+    batch: int | None = None
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -60,11 +66,15 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     topic = reader.text("topic")
     if topic is not None:
         check_topic(topic)
+    if len(reader.given("queryId", "batchId")) == 1:
+        raise ConfigError("queryId and batchId name a batch together; give both")
     return SinkOptions(
         name_servers=name_servers,
         topic=topic,
         guarantee=reader.choice("guarantee", Guarantee, Guarantee.AUTO),
         timeout_s=reader.duration_s("timeout") or TIMEOUT_S,
+        query=reader.text("queryId"),
+        batch=reader.count("batchId", least=0),
     )
 
 

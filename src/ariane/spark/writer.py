@@ -71,7 +71,9 @@ def writer(
     told = sink_options(options)
     columns = check_schema(schema, told.topic)
     stages(talk_to(told.name_servers), told)
-    return BatchWriter(told, columns, f"job-{uuid.uuid4()}")
+    if told.query is not None and told.batch is not None:
+        return BatchWriter(told, columns, Batch(told.query, told.batch))
+    return BatchWriter(told, columns, Batch(f"job-{uuid.uuid4()}", 0, KEEP_JOB_HOURS))
 
 
 def stream_writer(
@@ -79,16 +81,20 @@ def stream_writer(
 ) -> DataSourceStreamArrowWriter:
     """The sink of a stream. In complete mode each batch adds the whole result, as to Kafka."""
     told = sink_options(options)
+    if told.query is not None:
+        raise ConfigError(
+            "queryId and batchId are for batch jobs; a stream names its batches itself"
+        )
     return StreamWriter(told, check_schema(schema, told.topic))
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes one job; its name stands for a query that has one batch."""
+    """Writes one job: a batch of the name it was given, or the only one of a name of its own."""
 
-    def __init__(self, options: SinkOptions, columns: Mapping[str, str], job: str) -> None:
+    def __init__(self, options: SinkOptions, columns: Mapping[str, str], batch: Batch) -> None:
         self.options = options
         self._columns = dict(columns)
-        self._batch = Batch(job, 0, KEEP_JOB_HOURS)
+        self._batch = batch
 
     def write(self, iterator: Iterator[RecordBatch]) -> WrittenPart:
         """On an executor: stage the rows of one partition."""
@@ -99,7 +105,9 @@ class BatchWriter(DataSourceArrowWriter):
         publish_parts(self.options, self._batch, parts_of(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """On the driver: publish nothing, now or ever."""
+        """On the driver: publish nothing, ever; but one with a name may be run again."""
+        if self.options.query is not None:
+            return
         parts = parts_of(messages)
         if len(parts) == len(messages):  # else nothing can have been asked for
             plan = plan_of(part.chunks for part in parts)
