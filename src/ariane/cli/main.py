@@ -26,6 +26,8 @@ MODULES: Final = {
     "message": "message",
     "store": "store",
     "bench": "bench",
+    "doctor": "doctor",
+    "pipeline": "pipeline",
 }
 EXIT_FAILED: Final = 1
 EXIT_MISUSED: Final = 2

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from ariane.client.messages import OWN_PROPERTIES, SHARDING_KEY
 from ariane.spark.offsets import Queue, nested
 from ariane.spark.pipelines.ranges import Span, Spans
 from ariane.spark.schema import ddl
@@ -27,45 +28,7 @@ ORIGIN_OFFSET: Final = "ORIGIN_OFFSET"
 ORIGIN_ID: Final = "ORIGIN_ID"
 ORIGIN_BORN_MS: Final = "ORIGIN_BORN_MS"
 
-SHARDING_KEY: Final = "__SHARDINGKEY"
 RETRY_TOPIC: Final = "RETRY_TOPIC"
-# What brokers and clients wrote into a message for its own journey, which is over. Keys, tags and
-# the sharding key have columns of their own.
-JOURNEY: Final = (
-    "KEYS",
-    "TAGS",
-    "UNIQ_KEY",
-    "WAIT",
-    "DELAY",
-    RETRY_TOPIC,
-    "REAL_TOPIC",
-    "REAL_QID",
-    "ORIGIN_MESSAGE_ID",
-    "MIN_OFFSET",
-    "MAX_OFFSET",
-    "RECONSUME_TIME",
-    "MAX_RECONSUME_TIMES",
-    "CONSUME_START_TIME",
-    "CLUSTER",
-    "MSG_REGION",
-    "TRACE_ON",
-    "TRAN_MSG",
-    "PGROUP",
-    "TRANSACTION_CHECK_TIMES",
-    "__transactionId__",
-    "POP_CK",
-    "1ST_POP_TIME",
-    "TIMER_DELIVER_MS",
-    "TIMER_DELAY_MS",
-    "TIMER_DELAY_SEC",
-    "TIMER_OUT_MS",
-    "TIMER_ENQUEUE_MS",
-    "TIMER_DEQUEUE_MS",
-    "TIMER_ROLL_TIMES",
-    "INNER_NUM",
-    "INNER_BASE",
-    SHARDING_KEY,
-)
 
 
 def source_options(namesrv: str, further: Mapping[str, str]) -> dict[str, str]:
@@ -135,7 +98,9 @@ def kept_properties(told: Mapping[str, Column]) -> Column:
     """Properties to send a message on with: the user's own, and `told` where it is not null."""
     from pyspark.sql import functions as F
 
-    dropped = [*JOURNEY, *told]
+    # What brokers and clients wrote into it tells of a journey that is over. Keys, tags and the
+    # sharding key have columns of their own.
+    dropped = [*sorted(OWN_PROPERTIES), *told]
     own = F.map_filter("properties", lambda name, _: ~name.isin(*dropped))
     pairs = [part for name, value in told.items() for part in (F.lit(name), value)]
     added = F.map_filter(F.create_map(*pairs), lambda _, value: value.isNotNull())

@@ -1,0 +1,144 @@
+"""archive: topics to a lake of Parquet files by topic and day, each message exactly once.
+
+A batch is written aside, moved into place and then told of in the lake's manifest, under the id of
+the query and the number of the batch. Spark runs a batch again after a crash, with the same id,
+number and offsets: if the manifest has it, nothing happens; if not, what the first try left is
+deleted and written anew.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+from msgspec import Meta, field
+
+from ariane.errors import ConfigError
+from ariane.spark.pipelines import settings
+from ariane.spark.pipelines.brokers import queue_spans
+from ariane.spark.pipelines.lake import Lake
+from ariane.spark.pipelines.manifest import Entry, State
+from ariane.spark.pipelines.messages import FORMAT, source_options, starting_offsets
+from ariane.spark.pipelines.outcome import Outcome, Report, quietly, table_of
+from ariane.spark.pipelines.queries import run_query
+from ariane.spark.pipelines.settings import PipelineConfig
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+CHECKPOINTS: Final = "_checkpoints"
+FROM_LAKE: Final = "lake"
+
+
+class Config(PipelineConfig, frozen=True, kw_only=True):
+    """Options of `archive`."""
+
+    topics: settings.Topics
+    lake: settings.LakePath
+    namesrv: settings.Namesrv = settings.DEFAULT_NAMESRV
+    starting: Annotated[
+        str,
+        Meta(
+            description="Where a first run begins: earliest, latest, JSON of offsets, or lake: "
+            "where the lake ends, and earliest for queues it does not have."
+        ),
+    ] = FROM_LAKE
+    follow: settings.Follow = False
+    interval: settings.Interval = 10.0
+    batch_messages: settings.BatchMessages = settings.BATCH_MESSAGES
+    checkpoint: Annotated[
+        str, Meta(description="Where progress is kept; LAKE/_checkpoints/TOPICS when not given.")
+    ] = ""
+    source_options: settings.SourceOptions = field(default_factory=dict)
+
+    def check(self) -> None:
+        """A topic twice would be a topic archived twice."""
+        if len(set(self.topics)) < len(self.topics):
+            raise ConfigError(f"--topics names a topic twice: {', '.join(self.topics)}")
+
+
+def run(spark: SparkSession, config: Config, report: Report = quietly) -> Outcome:
+    """Archive what is there now, or with `follow` what arrives too."""
+    lake = Lake(spark, config.lake)
+    before = lake.state()
+    checkpoint = config.checkpoint or lake.files.uri(
+        f"{CHECKPOINTS}/{'+'.join(sorted(config.topics))}"
+    )
+    options = source_options(config.namesrv, config.source_options) | {
+        "subscribe": ",".join(config.topics)
+    }
+    messages = (
+        spark.readStream.format(FORMAT)
+        .options(**options)
+        .option("startingOffsets", _starting(config, options, before))
+        .option("maxOffsetsPerTrigger", config.batch_messages)
+        .load()
+    )
+    writer = (
+        messages.writeStream.queryName(f"archive-{'+'.join(config.topics)}")
+        .option("checkpointLocation", checkpoint)
+        .foreachBatch(_Archivist(lake))
+    )
+    batches = run_query(writer, report, follow=config.follow, interval_s=config.interval)
+    return _outcome(before, lake.state(), len(batches), config)
+
+
+class _Archivist:
+    """Brings batches of one query into the lake."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._may_be_a_replay = True
+
+    def __call__(self, messages: DataFrame, batch_id: int) -> None:
+        """Bring one batch into the lake, unless it is there."""
+        lake = self._lake
+        query_id = lake.spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+        assert query_id, "only a streaming query calls this"
+        if lake.state().has(Entry(kind="archive", job=query_id, batch_id=batch_id)):
+            return
+        job = f"{query_id}-{batch_id:010d}"
+        if self._may_be_a_replay:  # only the first batch after a start can be
+            lake.clear(job)
+            self._may_be_a_replay = False
+        lake.stage(messages, job)
+        staged = lake.staged(job)
+        lake.refuse_overlap(staged)
+        added = tuple(lake.publish(staged, job))
+        lake.commit(lambda state: Entry(kind="archive", job=query_id, batch_id=batch_id, add=added))
+
+
+def _starting(config: Config, options: dict[str, str], lake: State) -> str:
+    """Where a query without a checkpoint begins."""
+    if config.starting != FROM_LAKE:
+        return config.starting
+    ends = {queue: end for queue, end in lake.ends().items() if queue.topic in config.topics}
+    if not ends:
+        return "earliest"
+    now = queue_spans(options)
+    return starting_offsets({queue: ends.get(queue, span.first) for queue, span in now.items()})
+
+
+def _outcome(before: State, after: State, batch_count: int, config: Config) -> Outcome:
+    added = [file for path, file in after.files.items() if path not in before.files]
+    by_day: dict[tuple[str, str], list[int]] = {}
+    for file in added:
+        if file.topic not in config.topics:
+            continue
+        totals = by_day.setdefault((file.topic, file.day), [0, 0, 0])
+        totals[0] += 1
+        totals[1] += file.row_count
+        totals[2] += file.byte_count
+    return Outcome(
+        "archive",
+        {
+            "messages": sum(totals[1] for totals in by_day.values()),
+            "files": sum(totals[0] for totals in by_day.values()),
+            "bytes": sum(totals[2] for totals in by_day.values()),
+            "batches": batch_count,
+            "lake_messages": sum(file.row_count for file in after.files.values()),
+        },
+        **table_of(
+            ["topic", "day", "files", "messages", "bytes"],
+            [[*key, *totals] for key, totals in sorted(by_day.items())],
+        ),
+    )
