@@ -23,6 +23,7 @@ GO_CLIENT := tests/interop/go/target/interop
 LOAD := benchmarks/bin
 PIP_COMPILE := .venv/lock/bin/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras \
     --no-header --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
+WORKERS ?= 4
 SOAK_MINUTES ?= 60
 BENCH ?=
 
@@ -82,8 +83,9 @@ check: setup spark
 	$(BIN)/lint-imports
 	$(BIN)/pytest -m quick
 
+# Most of these wait, for processes and for time to pass; so more of them run at once than there are cores.
 test: check clients
-	$(BIN)/pytest -m "not quick"
+	$(BIN)/pytest -m "not quick" --numprocesses $(WORKERS) --no-loadscope-reorder
 
 soak: setup
 	@$(BIN)/python tests/end_to_end/soak.py --minutes $(SOAK_MINUTES)

@@ -1,10 +1,33 @@
-"""What all tests share: the `quick` mark, by which `make check` and `make test` divide the work."""
+"""What all tests share: the `quick` mark, by which `make check` and `make test` divide the work.
 
+The others run in several processes. A test may go to any of them, but for those that share a server
+or more, which stay together. What takes longest comes first, so that nothing is left alone at the
+end.
+"""
+
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
+from tests.harness.telling import SAID, lines_of, said_in, verdicts_in
+
+HERE = Path(__file__).parent
 QUICK = ("unit", "property")
+SLOWEST_FIRST = ("spark", "interop", "end_to_end", "planted", "crash")
+# How the names of tests begin that share a server, a run of a program or a Spark session.
+TOGETHER = (
+    "tests/spark/",
+    "tests/interop/test_messaging.py::test_feature[apache-",
+    "tests/interop/test_messaging.py::test_feature[ariane-",
+    "tests/interop/test_go.py",
+    "tests/interop/test_java.py",
+    "tests/interop/test_same_story.py",
+    "tests/interop/test_shared_group.py",
+    "tests/end_to_end/test_cli.py",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -12,8 +35,52 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
     for item in items:
-        kind = item.path.relative_to(here).parts[0]
-        if kind in QUICK and item.get_closest_marker("slow") is None:
+        if kind_of(item) in QUICK and item.get_closest_marker("slow") is None:
             item.add_marker("quick")
+    items.sort(key=turn_of)
+
+
+class Scheduler(LoadScopeScheduling):
+    """Hands out single tests, and those that belong together at once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((begin for begin in TOGETHER if nodeid.startswith(begin)), nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduler:
+    return Scheduler(config, log)
+
+
+def kind_of(item: pytest.Item) -> str:
+    """The directory of tests it is in."""
+    return item.path.relative_to(HERE).parts[0]
+
+
+def turn_of(item: pytest.Item) -> int:
+    """When it comes; the order is otherwise as it was."""
+    kind = kind_of(item)
+    return SLOWEST_FIRST.index(kind) if kind in SLOWEST_FIRST else len(SLOWEST_FIRST)
+
+
+@pytest.fixture
+def say(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Have a line printed at the end of the run."""
+    return lambda text: record_property(SAID, text)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    properties = [
+        each
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if getattr(report, "when", None) == "call"
+        for each in report.user_properties
+    ]
+    for line in said_in(properties):
+        terminalreporter.write_line(line)
+    for title, table in verdicts_in(properties).items():
+        terminalreporter.section(f"{title}, by client/server")
+        for line in lines_of(table):
+            terminalreporter.write_line(line)

@@ -5,6 +5,7 @@ A server never outlives the test that started it: each is a context manager that
 
 import contextlib
 import os
+import random
 import re
 import signal
 import socket
@@ -18,6 +19,8 @@ from typing import Self
 
 ROOT = Path(__file__).resolve().parents[2]
 ARIANE = Path(sys.executable).with_name("ariane")
+DICE = random.SystemRandom()  # other runs of the tests must not come to the same ports
+PORTS = 12_000, 32_000
 READY = re.compile(r"^ready\b.*namesrv=(\S+):(\d+) broker=(\S+):(\d+)", re.MULTILINE)
 
 
@@ -35,13 +38,15 @@ def wait_until(condition: Callable[[], object], what: str, *, seconds: float = 3
 
 
 def free_port(*neighbours: int) -> int:
-    """A port that is free on loopback, and whose neighbours at the given distances are free too."""
+    """A port that is free on loopback, and whose neighbours at the given distances are free too.
+
+    It is below those that the system gives to connections and to servers that ask for any: between
+    now and when it is used, one of them could get it.
+    """
     while True:
-        with contextlib.ExitStack() as held, contextlib.suppress(OSError, OverflowError):
-            first = held.enter_context(socket.socket())
-            first.bind(("127.0.0.1", 0))
-            port = int(first.getsockname()[1])
-            for distance in neighbours:
+        port = DICE.randrange(*PORTS)
+        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
+            for distance in (0, *neighbours):
                 held.enter_context(socket.socket()).bind(("127.0.0.1", port + distance))
             return port
 

@@ -7,18 +7,16 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-Table = dict[str, dict[str, str]]  # client/server -> feature -> verdict
-
-REPORT: dict[str, Table] = {}  # by title, for the end of the run
 VERDICTS = ("PASS", "FAIL", "SKIP")
 
 
 class Verdicts:
-    """What one run of a client's program found."""
+    """What one run of a client's program found; `title` and `name` say where it is told."""
 
-    def __init__(self, title: str, run: str, features: Sequence[str]) -> None:
+    def __init__(self, title: str, name: str, features: Sequence[str]) -> None:
+        self.title = title
+        self.name = name
         self.features = dict.fromkeys(features, "FAIL: no verdict")
-        REPORT.setdefault(title, {})[run] = self.features
         self.output = ""
 
     def run(
@@ -54,22 +52,3 @@ class Verdicts:
 def text_of(output: bytes | str | None) -> str:
     """What a process printed before it was cut off."""
     return output.decode(errors="replace") if isinstance(output, bytes) else output or ""
-
-
-def lines_of(table: Table) -> list[str]:
-    """A line per feature, a column per run: seconds, FAIL, or - where there is no such thing."""
-    runs = list(table)
-    features = list(dict.fromkeys(name for verdicts in table.values() for name in verdicts))
-    width = max(map(len, features), default=0) + 2
-    lines = [" " * width + "".join(f"{run:>15}" for run in runs)]
-    for name in features:
-        cells = (_cell(table[run].get(name, "")) for run in runs)
-        lines.append(f"{name:{width}}" + "".join(f"{cell:>15}" for cell in cells))
-    return lines
-
-
-def _cell(verdict: str) -> str:
-    kind, _, detail = verdict.partition(" ")
-    if kind == "PASS":
-        return detail.strip("()") or "pass"
-    return "FAIL" if kind.startswith("FAIL") else "-"

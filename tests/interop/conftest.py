@@ -1,13 +1,14 @@
-"""The clients' programs as fixtures, and a table of what they found at the end of the run."""
+"""A server for a module, room for stores, and a judge of what clients' programs found."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.harness.processes import Ariane
-from tests.interop.clients import REPORT, lines_of
+from tests.harness.telling import VERDICT
+from tests.interop.clients import Verdicts
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +26,15 @@ def scratch(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(tmp_path, ignore_errors=True)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for title, table in REPORT.items():
-        terminalreporter.section(f"{title}, by client/server")
-        for line in lines_of(table):
-            terminalreporter.write_line(line)
-        for run, features in table.items():
-            for name, verdict in features.items():
-                if not verdict.startswith("PASS"):
-                    terminalreporter.write_line(f"{run} {name}: {verdict}")
+@pytest.fixture
+def judge(record_property: Callable[[str, object], None]) -> Callable[[Verdicts, str], None]:
+    """Fail unless a feature passed; either way it is in the table at the end of the run."""
+
+    def check(verdicts: Verdicts, feature: str) -> None:
+        verdict = verdicts.features[feature]
+        record_property(VERDICT, (verdicts.title, verdicts.name, feature, verdict))
+        verdicts.check(feature)
+        if verdict.startswith("SKIP"):
+            pytest.skip(verdict.removeprefix("SKIP "))
+
+    return check

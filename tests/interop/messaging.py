@@ -22,7 +22,7 @@ HASTE = [
 SETTINGS: dict[str, object] = {
     "messageDelayLevel": "1s 2s 1s 2s 3s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 1s 2s",
     "transactionCheckInterval": 1000,
-    "transactionTimeOut": 1000,
+    "transactionTimeOut": 4000,  # within which an end comes and is noted, however busy all are
     "transactionCheckMax": 4,
     "timerPrecisionMs": 100,
     "enablePropertyFilter": True,

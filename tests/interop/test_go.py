@@ -1,6 +1,7 @@
 """Apache's Go client, unmodified, against `ariane up`."""
 
 import re
+from collections.abc import Callable
 
 import pytest
 
@@ -26,5 +27,5 @@ def verdicts(ariane: Ariane, tmp_path_factory: pytest.TempPathFactory) -> Verdic
 
 
 @pytest.mark.parametrize("feature", FEATURES)
-def test_feature(feature: str, verdicts: Verdicts) -> None:
-    verdicts.check(feature)
+def test_feature(feature: str, verdicts: Verdicts, judge: Callable[[Verdicts, str], None]) -> None:
+    judge(verdicts, feature)

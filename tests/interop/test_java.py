@@ -1,6 +1,7 @@
 """Apache's Java client and mqadmin, unmodified, against `ariane up`."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,5 +38,5 @@ def verdicts(ariane: Ariane, tmp_path_factory: pytest.TempPathFactory) -> Verdic
 
 
 @pytest.mark.parametrize("feature", FEATURES)
-def test_feature(feature: str, verdicts: Verdicts) -> None:
-    verdicts.check(feature)
+def test_feature(feature: str, verdicts: Verdicts, judge: Callable[[Verdicts, str], None]) -> None:
+    judge(verdicts, feature)

@@ -1,10 +1,11 @@
 """Every message type and way to consume, with each client, against Ariane and against Apache."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.interop.clients import Verdicts
 from tests.interop.messaging import PROGRAMS, SERVERS, Runs
 
 pytestmark = pytest.mark.interop
@@ -28,8 +29,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     ],
 )
 @pytest.mark.timeout(600)
-def test_feature(kind: str, client: str, feature: str, runs: Runs) -> None:
-    verdicts = runs.verdicts(client, kind)
-    verdicts.check(feature)
-    if (verdict := verdicts.features[feature]).startswith("SKIP"):
-        pytest.skip(verdict.removeprefix("SKIP "))
+def test_feature(
+    kind: str, client: str, feature: str, runs: Runs, judge: Callable[[Verdicts, str], None]
+) -> None:
+    judge(runs.verdicts(client, kind), feature)

@@ -42,6 +42,7 @@ from tests.unit.broker.pop import (
 )
 from tests.unit.broker.pop.popping import Popping
 from tests.unit.client import (
+    fake,
     test_offset_stores,
     test_orderly,
     test_process_queue,
@@ -314,5 +315,6 @@ def test_a_planted_bug_is_found(name: str, monkeypatch: Patch) -> None:
     bug = BUGS[name]
     bug.scene()
     bug.plant(monkeypatch)
+    monkeypatch.setattr(fake, "PATIENCE_S", 1)  # for what will not come
     with pytest.raises((AssertionError, TimeoutError, ValueError)):
         bug.scene()

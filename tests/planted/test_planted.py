@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.crash.campaign import ACTIONS, KINDS, Campaign
@@ -15,13 +17,12 @@ SEED = 1
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_found(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, monkeypatch: pytest.MonkeyPatch, say: Callable[[str], None]
 ) -> None:
     bug = BUGS[name]
     bug.plant(monkeypatch)
     campaign = Campaign(KINDS[bug.kind], SEED, IMAGES_MAX, weights=ACTIONS | bug.weights)
     with pytest.raises(AssertionError) as found:
         campaign.run()
-    with capsys.disabled():
-        told = str(found.value).partition("; seed")[0]
-        print(f"\n{name}: image {campaign.image_count}, {told[:90]}", end="")
+    told = str(found.value).partition("; seed")[0]
+    say(f"{name}: image {campaign.image_count}, {told[:90]}")

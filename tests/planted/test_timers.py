@@ -219,14 +219,13 @@ def test_without_bugs_lives_are_fine() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_found(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, monkeypatch: pytest.MonkeyPatch, say: Callable[[str], None]
 ) -> None:
     BUGS[name](monkeypatch)
     for seed in (FOUND_BY.get(name, 0), *range(LIVES_MAX)):
         try:
             live(seed)
         except AssertionError as found:
-            with capsys.disabled():
-                print(f"\n{name}: life {seed}, {str(found)[:90]}", end="")
+            say(f"{name}: life {seed}, {str(found)[:90]}")
             return
     pytest.fail(f"{name} was not found in {LIVES_MAX} lives")

@@ -18,7 +18,7 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/rlog"
 )
 
-const patience = 30 * time.Second
+const patience = 60 * time.Second
 
 // basics is what every client does with every broker.
 var basics = []feature{

@@ -16,7 +16,7 @@ import (
 )
 
 // late is how late the machine may make us; the broker's own punctuality is measured elsewhere.
-const late = 3 * time.Second
+const late = 10 * time.Second
 
 func (c *cluster) orderedByKey() error {
 	topic, err := c.topic("by_key")

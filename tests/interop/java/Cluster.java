@@ -22,12 +22,12 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /** The system under test and the few helpers every feature needs: topics, a producer, reading back, waiting. */
 final class Cluster implements AutoCloseable {
-    static final long PATIENCE_MS = 30_000;
+    static final long PATIENCE_MS = 60_000;
 
     final String nameServer;
     final String brokerAddress;
     final boolean isApache;
-    final DefaultMQAdminExt admin = new DefaultMQAdminExt();
+    final DefaultMQAdminExt admin = new DefaultMQAdminExt(PATIENCE_MS);
     final DefaultMQProducer producer = new DefaultMQProducer("interop-producer");
     private final DefaultMQPullConsumer reader = new DefaultMQPullConsumer("interop-reader");
     private final AtomicInteger names = new AtomicInteger();
@@ -39,6 +39,7 @@ final class Cluster implements AutoCloseable {
         admin.setInstanceName("interop-admin");
         admin.start();
         producer.setNamesrvAddr(nameServer);
+        producer.setSendMsgTimeout((int) PATIENCE_MS);
         producer.start();
         reader.setNamesrvAddr(nameServer);
         reader.start();

@@ -27,6 +27,8 @@ from ariane.remoting.server import Server, serve
 
 Answer = Callable[[Command], Command | None]
 
+PATIENCE_S = 10.0  # how long to wait for a request
+
 
 class FakeServer:
     """One listening server."""
@@ -71,7 +73,7 @@ class FakeServer:
 
     async def received(self, code: RequestCode, count: int = 1) -> list[Command]:
         """Wait until so many requests with the code have arrived."""
-        async with asyncio.timeout(10), self._arrived:
+        async with asyncio.timeout(PATIENCE_S), self._arrived:
             await self._arrived.wait_for(lambda: len(self.of(code)) >= count)
         return self.of(code)
 
