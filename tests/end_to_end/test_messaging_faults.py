@@ -13,7 +13,7 @@ import random
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, KeysView
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -381,6 +381,7 @@ class Borrowers:
     settled: Counter[str] = field(default_factory=Counter)
     doubtful: set[str] = field(default_factory=set)  # whether the broker took the acknowledgement
     came_back: list[str] = field(default_factory=list)  # though acknowledged
+    unsure: KeysView[str] = field(default_factory={}.keys)  # maybe never stored
     is_over: bool = False
 
     async def consume(self, consumer: SimpleConsumer) -> None:
@@ -396,9 +397,10 @@ class Borrowers:
                 if self.settled[name] and name not in self.doubtful:
                     self.came_back.append(name)
                 if number_of(name) % 7 or message.reconsume_times:  # of the others time runs out
-                    await self._ack(name, message)
+                    await self.settle(name, message)
 
-    async def _ack(self, name: str, message: ReceivedMessage) -> None:
+    async def settle(self, name: str, message: ReceivedMessage) -> None:
+        """Acknowledge one message, and note whether the broker has surely heard it in time."""
         lent = Handle.of(message.handle)
         try:
             await message.ack()
@@ -436,6 +438,103 @@ async def test_lent_messages(tmp_path: Path) -> None:
         by_kills = [name for name in again if number_of(name) % 7]
         print(f"{len(due)} settled, {len(again)} lent again, {len(by_kills)} because of kills")
         assert len(by_kills) <= KILLS * 3 * 16 * 2  # what three consumers held, at most
+
+
+@dataclass
+class QueuesInOrder:
+    """Consumers that are lent the messages of a queue in order."""
+
+    borrowers: Borrowers
+    faults: list[str] = field(default_factory=list)
+    _newest: dict[tuple[int, int], int] = field(
+        default_factory=dict
+    )  # settled, by sender and queue
+
+    async def consume(self, consumer: SimpleConsumer) -> None:
+        """Receive and acknowledge, each message before the next is looked at."""
+        borrowers = self.borrowers
+        while not borrowers.is_over:
+            try:
+                messages = await consumer.receive(8, invisible_s=2, wait_s=1)
+            except ClientError:
+                await borrowers.broker.is_up.wait()
+                continue
+            for message in messages:
+                name = borrowers.seen.note(message)
+                if borrowers.settled[name] and name not in borrowers.doubtful:
+                    borrowers.came_back.append(name)
+                line = (int(name.partition("-")[0]), message.queue_id)
+                if number_of(name) > self._newest.get(line, -1) + 1 and not self._is_next(name):
+                    self.faults.append(f"{name} came while {self._newest.get(line)} was the last")
+                if number_of(name) % 100 == 7 and not message.reconsume_times:
+                    break  # of it and of those behind it time runs out
+                await borrowers.settle(name, message)
+                self._newest[line] = max(number_of(name), self._newest.get(line, -1))
+
+    def _is_next(self, name: str) -> bool:
+        """Whether all that the sender sent before has been settled, or may never have been sent."""
+        sender, number = map(int, name.split("-"))
+        borrowers = self.borrowers
+        known = borrowers.settled.keys() | borrowers.doubtful | borrowers.unsure
+        return all(f"{sender}-{before}" in known for before in range(number))
+
+
+async def test_messages_lent_in_order(tmp_path: Path) -> None:
+    async with running(tmp_path) as (broker, client):
+        with broker.wire() as wire:
+            wire.create_group(GROUP, consumeMessageOrderly=True)
+        queues = (await client.admin.topic_route(TOPIC)).writable
+
+        async def send(name: str, sender: int, number: int) -> None:
+            await client.send(TOPIC, name.encode(), queue=queues[sender])
+
+        load = Load(broker, send)
+        borrowers = Borrowers(broker, Seen(broker), unsure=load.unknown.keys())
+        in_order = QueuesInOrder(borrowers)
+        async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as consumers:
+            for _ in range(2):
+                member = await stack.enter_async_context(Client(broker.server.namesrv_address))
+                consumer = await stack.enter_async_context(
+                    member.simple_consumer(GROUP, orderly=True, start=Start.FIRST)
+                )
+                consumer.subscribe(TOPIC)
+                consumers.create_task(in_order.consume(consumer))
+            await load.through_kills(borrowers.settled.total)
+            due = set(load.acknowledged)
+            await until(
+                lambda: due <= borrowers.settled.keys() | borrowers.doubtful, "all to be settled"
+            )
+            borrowers.is_over = True
+        assert borrowers.came_back == [], "an acknowledged message came back"
+        assert in_order.faults == []
+        tries = Counter(found.name for found in borrowers.seen.deliveries)
+        print(f"{len(due)} settled, {sum(times > 1 for times in tries.values())} lent again")
+
+
+async def test_requests_and_replies(tmp_path: Path) -> None:
+    async with running(tmp_path) as (broker, client):
+        seen, answers = Seen(broker), Counter[str]()
+
+        async def handle(message: ReceivedMessage) -> None:
+            name = seen.note(message)
+            await replier.reply(message, f"to {name}")
+
+        async def ask(name: str, sender: int, number: int) -> None:
+            reply = await client.request(TOPIC, name.encode(), timeout=3)
+            answers[name] += 1
+            assert reply.body.decode() == f"to {name}", "somebody else's reply"
+
+        async with Client(broker.server.namesrv_address) as replier:
+            consumer = replier.push_consumer(
+                GROUP, handle, start=Start.FIRST, retry=Retry(max=3, delays_s=(1,))
+            )
+            consumer.subscribe(TOPIC)
+            load = Load(broker, ask)
+            async with consumer:
+                await load.through_kills(answers.total)
+                await all_came(load, seen)
+        print(f"{len(load.acknowledged)} answered, {len(load.unknown)} not, {seen.count} handled")
+        assert set(answers.values()) == {1}
 
 
 async def test_expressions(tmp_path: Path) -> None:

@@ -165,9 +165,9 @@ class Wire:
             },
         )  # fmt: skip
 
-    def create_group(self, group: str) -> None:
+    def create_group(self, group: str, **settings: object) -> None:
         """Create a subscription group at the broker."""
-        self.call(UPDATE_GROUP, {}, json.dumps({"groupName": group}).encode())
+        self.call(UPDATE_GROUP, {}, json.dumps({"groupName": group, **settings}).encode())
 
     def send(self, topic: str, queue_id: int, body: bytes, *, key: str, tag: str = "T") -> Sent:
         """Send one message and wait for its place."""
