@@ -80,11 +80,13 @@ class BrokerCluster:
             self._thread.run(self._client.close())
             self._thread.stop()
 
-    def survey(self, selection: Selection, *, known: Collection[Queue] = ()) -> Survey:
+    def survey(
+        self, selection: Selection, *, known: Collection[Queue] = (), may_miss: bool = False
+    ) -> Survey:
         """The queues chosen. A broker of `known` queues that is away is given time to come back."""
 
         async def look() -> Survey:
-            return await self._survey(selection, known)
+            return await self._survey(selection, known, may_miss=may_miss)
 
         # A query that runs waits out the restart of a broker; one that starts tells at once.
         patience_s = self._access.timeout_s if known else 0.0
@@ -141,19 +143,21 @@ class BrokerCluster:
             await self._session.sleep(min(FIRST_PAUSE_S * 2**tries, PAUSE_MAX_S))
             tries += 1
 
-    async def _survey(self, selection: Selection, known: Collection[Queue]) -> Survey:
+    async def _survey(
+        self, selection: Selection, known: Collection[Queue], *, may_miss: bool
+    ) -> Survey:
         topics = await self._topics(selection)
         routes = await asyncio.gather(*(self._route(topic) for topic in topics))
         read_before = {queue.topic for queue in known}
         for topic, route in zip(topics, routes, strict=True):
-            if route is None and selection.pattern is None and topic not in read_before:
+            if route is None and topic not in read_before and not may_miss:
                 raise RouteNotFound(
                     f"topic {topic!r} does not exist; create it with `ariane topic create {topic}`"
                 )
         layouts = await asyncio.gather(*(self._layout(route) for route in routes if route))
         layout = {queue: bounds for part in layouts for queue, bounds in part.items()}
         if selection.queues is not None:
-            layout = assigned(selection.queues, layout, known)
+            layout = assigned(selection.queues, layout, selection.queues if may_miss else known)
         gone = {queue.broker for queue in known if queue not in layout}
         registered = (await self._client.admin.cluster()).brokers if gone else {}
         return Survey(dict(sorted(layout.items())), frozenset(gone - registered.keys()))

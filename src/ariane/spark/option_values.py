@@ -14,6 +14,8 @@ from ariane.errors import ConfigError
 
 S = TypeVar("S", bound=StrEnum)
 
+OF_TABLE: Final = "option."
+
 _SIZE: Final = re.compile(r"(\d+)\s*([kmgt]?)(i?b)?", re.IGNORECASE)
 _SIZE_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|min|m|h|d)?", re.IGNORECASE)
@@ -33,7 +35,9 @@ class OptionReader:
     def __init__(self, options: Mapping[str, str]) -> None:
         # Spark's own map answers in any case but lists lower-cased names; a dict lists what was
         # written. Both come to the same here.
-        self._values = {name.lower(): str(options[name]) for name in options}
+        given = {name.lower(): str(options[name]) for name in options}
+        # Those of a table in SQL come a second time, with a prefix.
+        self._values = {name.removeprefix(OF_TABLE): value for name, value in given.items()}
 
     def check_names(self, known: Collection[str], *, ignored: Collection[str], what: str) -> None:
         """Refuse a name that is not known, with the nearest one that is."""

@@ -67,7 +67,7 @@ SOURCE_OPTIONS: Final = (
     "checkCrc",
 )
 # What Spark itself puts beside the user's options, for a table in its catalog.
-SPARKS_OWN: Final = ("path", "serialization.format", "provider", "location", "owner", "is_managed")
+SPARKS_OWN: Final = ("path", "provider", "owner", "location", "external", "comment", "collation")
 
 
 class Edge(StrEnum):

@@ -18,19 +18,22 @@ class StoreCluster:
     def __init__(self, stores: Sequence[StoreMetadata]) -> None:
         self._stores = {store.broker: store for store in stores}
 
-    def survey(self, selection: Selection, *, known: Collection[Queue] = ()) -> Survey:
+    def survey(
+        self, selection: Selection, *, known: Collection[Queue] = (), may_miss: bool = False
+    ) -> Survey:
         """The queues chosen; all brokers are here, so none is away."""
+        read_before = {queue.topic for queue in known}
         layout: dict[Queue, QueueBounds] = {}
         for topic in self._topics(selection):
             queues = self._queues(topic)
-            if not queues and selection.pattern is None and topic not in {q.topic for q in known}:
+            if not queues and topic not in read_before and not may_miss:
                 raise ConfigError(
                     f"topic {topic!r} has no queue in {', '.join(sorted(self._stores))}; is it "
                     "the right storePath?"
                 )
             layout |= {queue: self._of(queue).bounds(topic, queue.queue_id) for queue in queues}
         if selection.queues is not None:
-            layout = assigned(selection.queues, layout, known)
+            layout = assigned(selection.queues, layout, selection.queues if may_miss else known)
         return Survey(dict(sorted(layout.items())))
 
     def offsets_at(self, times: Mapping[Queue, int]) -> dict[Queue, int]:

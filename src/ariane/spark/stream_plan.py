@@ -45,8 +45,8 @@ class StreamPlan:
         return StreamOffset(starts)
 
     def freeze(self) -> None:
-        """From now on read what is there now and no more."""
-        self._targets = self._cluster.survey(self._options.selection).layout
+        """From now on read what is there now and no more; what is missing `latest` will tell."""
+        self._targets = self._cluster.survey(self._options.selection, may_miss=True).layout
 
     def latest(self, start: StreamOffset, limits: Limits | None) -> StreamOffset:
         """Where the next batch ends; `start` itself when there is none. No limits: take all."""

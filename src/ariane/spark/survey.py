@@ -23,8 +23,13 @@ class Survey:
 class Cluster(Protocol):
     """Where queues are asked about."""
 
-    def survey(self, selection: Selection, *, known: Collection[Queue] = ()) -> Survey:
-        """The queues chosen. A broker of `known` queues that is away is given time to come back."""
+    def survey(
+        self, selection: Selection, *, known: Collection[Queue] = (), may_miss: bool = False
+    ) -> Survey:
+        """The queues chosen. A broker of `known` queues that is away is given time to come back.
+
+        A topic that is not there is an error unless it is one of theirs, or may be missing.
+        """
         ...
 
     def offsets_at(self, times: Mapping[Queue, int]) -> dict[Queue, int]:

@@ -27,7 +27,9 @@ class FakeCluster:
     def set(self, queue: Queue, first: int, end: int) -> None:
         self.layout[queue] = QueueBounds(first, end)
 
-    def survey(self, selection: Selection, *, known: Collection[Queue] = ()) -> Survey:
+    def survey(
+        self, selection: Selection, *, known: Collection[Queue] = (), may_miss: bool = False
+    ) -> Survey:
         self.known.append(frozenset(known))
         return Survey(dict(self.layout), self.away)
 

@@ -64,6 +64,7 @@ def test_a_topic_that_is_not_there_is_an_error_unless_it_was_read_before(
 ) -> None:
     with pytest.raises(RouteNotFound, match="'payments' does not exist"):
         cluster.survey(Selection(topics=("payments",)))
+    assert cluster.survey(Selection(topics=("payments",)), may_miss=True).layout == {}
     client.admin.delete_topic("orders")
     survey = cluster.survey(ORDERS, known=[queue(0)])
     assert (dict(survey.layout), survey.away) == ({}, frozenset())
@@ -80,6 +81,8 @@ def test_queues_by_themselves(client: Client, cluster: BrokerCluster) -> None:
     assert set(cluster.survey(Selection(queues=frozenset({queue(1)}))).layout) == {queue(1)}
     with pytest.raises(ConfigError, match="queue 9"):
         cluster.survey(Selection(queues=frozenset({queue(1), queue(9)})))
+    some = cluster.survey(Selection(queues=frozenset({queue(1), queue(9)})), may_miss=True)
+    assert set(some.layout) == {queue(1)}
 
 
 def test_offsets_by_time(

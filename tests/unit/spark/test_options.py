@@ -281,3 +281,5 @@ def test_what_and_where_must_be_said(options: dict[str, str]) -> None:
 
 def test_what_spark_adds_by_itself_is_passed_over() -> None:
     check_names({**BASE, "path": "/warehouse/orders"})
+    repeated = {f"option.{name}": text for name, text in BASE.items()}  # for a table in SQL
+    assert source_options({**BASE, **repeated}, is_stream=True) == parsed()
