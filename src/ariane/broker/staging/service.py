@@ -255,9 +255,9 @@ class Staging:
     def _add_job(self, job: Iterator[None]) -> None:
         self._jobs.append(job)
         if self._turn_timer is None:
-            self._turn_timer = self._state.timers.after(0.0, self._turn)
+            self._turn_timer = self._state.timers.after(0.0, self.turn)
 
-    def _turn(self) -> None:
+    def turn(self) -> None:
         """Do a step of each job in turn, for a few milliseconds; then others have theirs."""
         self._turn_timer = None
         clock = self._state.clock
@@ -270,7 +270,7 @@ class Staging:
             if clock.monotonic_s() >= until_s:
                 break
         if self._jobs and self._turn_timer is None:
-            self._turn_timer = self._state.timers.after(0.0, self._turn)
+            self._turn_timer = self._state.timers.after(0.0, self.turn)
 
     def _reply(self, query: str, batch: int, *, after: int | None = None) -> Reply:
         known = self.ledger.queries.get(query, Query())
@@ -303,8 +303,8 @@ class Staging:
         if reply.after is None or self._state.unflushed.is_durable(reply.after):
             request.connection.send(answer)
             return
-        self._flush_up_to(reply.after)
         self._state.unflushed.park(request.connection, answer.encode(), reply.after)
+        self._flush_up_to(reply.after)
 
     def _flush_up_to(self, log_offset: int) -> None:
         self._wanted_flush = max(self._wanted_flush, log_offset)

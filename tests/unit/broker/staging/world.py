@@ -54,23 +54,23 @@ class StagingWorld:
         self.disk = self.disk.crash_image(Random(seed), mode)
         self.start()
 
-    def stage(self, rows: list[str], *, queue_id: int = 0, **fields: Any) -> Command:
+    def stage(self, texts: list[str], *, queue_id: int = 0, **fields: Any) -> Command:
         """Stage a chunk and take the answer."""
-        body = fields.pop("body", None) or batch_body(rows)
+        body = fields.pop("body", None) or batch_body(texts)
         ext = {
             "queryId": QUERY, "batchId": 0, "partition": 0, "attempt": 0, "sequence": 0,
-            "topic": "T", "queueId": queue_id, "rows": len(rows), "crc32": crc32(body),
+            "topic": "T", "queueId": queue_id, "rows": len(texts), "crc32": crc32(body),
         } | fields  # fmt: skip
         answer = self.rig.call(RequestCode.STAGE_CHUNK, ext, body)
         assert answer is not None
         return answer
 
-    def chunk(self, rows: list[str], **fields: Any) -> ChunkReference:
+    def chunk(self, texts: list[str], **fields: Any) -> ChunkReference:
         """Stage a chunk; how a plan refers to it."""
-        answer = self.stage(rows, **fields)
+        answer = self.stage(texts, **fields)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
-        body = fields.get("body") or batch_body(rows)
-        return ChunkReference(int(answer.ext["chunkOffset"]), len(rows), crc32(body))
+        body = fields.get("body") or batch_body(texts)
+        return ChunkReference(int(answer.ext["chunkOffset"]), len(texts), crc32(body))
 
     def ask_to_publish(
         self, chunks: list[ChunkReference], *, batch: int = 0, query: str = QUERY, **fields: Any
