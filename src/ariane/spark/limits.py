@@ -43,16 +43,15 @@ def _share_out(
 class Patience:
     """Holds batches back until they are worth it, or have waited for long enough."""
 
-    limits: Limits
     last_s: float | None = None  # when a batch was let go
 
-    def holds_back(self, starts: Offsets, ends: Offsets, now_s: float) -> bool:
+    def holds_back(self, starts: Offsets, ends: Offsets, limits: Limits, now_s: float) -> bool:
         """Whether to wait for more messages; the first batch of a run is never held back."""
-        if self.limits.min_offsets is None:
+        if limits.min_offsets is None:
             return False
         waiting = sum(max(0, end - starts[queue]) for queue, end in ends.items())
-        is_due = self.last_s is None or now_s - self.last_s >= self.limits.max_delay_s
-        if waiting < self.limits.min_offsets and not is_due:
+        is_due = self.last_s is None or now_s - self.last_s >= limits.max_delay_s
+        if waiting < limits.min_offsets and not is_due:
             return True
         if waiting:
             self.last_s = now_s

@@ -29,7 +29,7 @@ class StreamPlan:
         self._cluster = cluster
         self._clock = clock
         self._rules = LossRules(fails=options.fails_on_data_loss)
-        self._patience = Patience(options.limits)
+        self._patience = Patience()
         self._targets: Mapping[Queue, QueueBounds] | None = None  # what AvailableNow reads up to
         self._planned: tuple[StreamOffset, Mapping[Queue, QueueBounds]] | None = None
         self._gone: set[Queue] = set()  # the user has been told
@@ -57,11 +57,13 @@ class StreamPlan:
             for queue, end in ends.items()
             if queue not in start.queues and end > survey.layout[queue].first
         }
-        starts = {**start.queues, **firsts}
+        starts = self._readable(start.queues, survey) | firsts
         ends = {queue: ends[queue] for queue in starts}
         self.newest = StreamOffset(ends)
         if limits is not None:
-            if self._targets is None and self._holds_back(starts, ends, limits):
+            now_s = self._clock.monotonic_s()
+            is_endless = self._targets is None  # else nothing more is to come
+            if is_endless and self._patience.holds_back(starts, ends, limits, now_s):
                 return start
             sizes = self._record_bytes(starts, ends) if limits.max_bytes is not None else {}
             ends = admit(starts, ends, limits, sizes)
@@ -126,6 +128,15 @@ class StreamPlan:
             ends[queue] = max(wanted, ends.get(queue, wanted))
         return ends
 
+    def _readable(self, starts: Mapping[Queue, int], survey: Survey) -> dict[Queue, int]:
+        """Where reading begins: what is lost, and may be, counts for no limit."""
+        if self._rules.fails:
+            return dict(starts)
+        return {
+            queue: max(start, survey.layout[queue].first) if queue in survey.layout else start
+            for queue, start in starts.items()
+        }
+
     def _missing(self, queue: Queue, wanted: int, *, is_away: bool) -> None:
         if queue in self._gone:
             return
@@ -135,15 +146,11 @@ class StreamPlan:
                 f"from offset {wanted} on; start it and then the query again, which goes on where "
                 "it was, or set failOnDataLoss=false to go on without the queue"
             )
-        why = "the broker is away" if is_away else "the queue was removed"
+        why = (
+            "the broker is away" if is_away else "the queue was removed, or is not chosen any more"
+        )
         self._rules.removed(queue, wanted, why)
         self._gone.add(queue)
-
-    def _holds_back(
-        self, starts: Mapping[Queue, int], ends: Mapping[Queue, int], limits: Limits
-    ) -> bool:
-        self._patience.limits = limits
-        return self._patience.holds_back(starts, ends, self._clock.monotonic_s())
 
     def _record_bytes(
         self, starts: Mapping[Queue, int], ends: Mapping[Queue, int]

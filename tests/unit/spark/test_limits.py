@@ -66,15 +66,15 @@ def test_never_more_than_the_limit_and_always_some_of_every_queue(
 
 
 def test_a_batch_waits_until_it_is_worth_it_or_has_waited_long_enough() -> None:
-    patience = Patience(Limits(min_offsets=10, max_delay_s=60.0))
+    patience, limits = Patience(), Limits(min_offsets=10, max_delay_s=60.0)
     few, enough = {A0: 5}, {A0: 10}
-    assert not patience.holds_back({A0: 0}, few, 100.0)  # the first of a run
-    assert patience.holds_back({A0: 0}, few, 101.0)
-    assert not patience.holds_back({A0: 0}, enough, 102.0)
-    assert patience.holds_back({A0: 0}, few, 161.9)
-    assert not patience.holds_back({A0: 0}, few, 162.0)
-    assert patience.holds_back({A0: 0}, few, 163.0)
+    assert not patience.holds_back({A0: 0}, few, limits, 100.0)  # the first of a run
+    assert patience.holds_back({A0: 0}, few, limits, 101.0)
+    assert not patience.holds_back({A0: 0}, enough, limits, 102.0)
+    assert patience.holds_back({A0: 0}, few, limits, 161.9)
+    assert not patience.holds_back({A0: 0}, few, limits, 162.0)
+    assert patience.holds_back({A0: 0}, few, limits, 163.0)
 
 
 def test_nothing_is_held_back_without_a_minimum() -> None:
-    assert not Patience(Limits()).holds_back({A0: 0}, {A0: 1}, 0.0)
+    assert not Patience().holds_back({A0: 0}, {A0: 1}, Limits(), 0.0)

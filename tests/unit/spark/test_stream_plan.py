@@ -185,6 +185,15 @@ def test_retention_passing_under_a_query_fails_or_steps_over() -> None:
         strict.partitions(start, strict.latest(start, NO_LIMITS))
     lenient = plan_of(cluster, failOnDataLoss="false")
     assert ranges(lenient, start, lenient.latest(start, NO_LIMITS)) == [span(A0, 8, 12)]
+    limited = lenient.latest(start, Limits(max_offsets=2))  # of those that are there
+    assert ranges(lenient, start, limited) == [span(A0, 8, 10)]
+
+
+def test_a_topic_that_the_options_choose_no_more_is_as_good_as_removed() -> None:
+    cluster = FakeCluster({A0: (0, 9)})
+    start = StreamOffset({A0: 5, Queue("payments", "broker-a", 0): 7})
+    with pytest.raises(DataLoss, match=r"topic payments.*not chosen any more"):
+        plan_of(cluster).latest(start, NO_LIMITS)
 
 
 def test_a_replayed_batch_of_a_queue_that_is_gone() -> None:
