@@ -1,10 +1,12 @@
 """Builds the compiled kernel; everything else about the package is in pyproject.toml."""
 
+import os
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
+CORES = os.cpu_count() or 1
 FLAGS = ["-O3", "-std=gnu11", "-fno-strict-aliasing", "-Wno-unused-function"]
 
 setup(
@@ -20,5 +22,7 @@ setup(
             "cdivision": True,
             "initializedcheck": False,
         },
-    )
+        nthreads=CORES,
+    ),
+    options={"build_ext": {"parallel": CORES}},
 )

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.apache import Apache
-from tests.harness.processes import Ariane, Server, wait_until
+from tests.harness.apache import broker_on
+from tests.harness.processes import Ariane, wait_until
 from tests.harness.wire import Wire
 
 pytestmark = pytest.mark.interop
@@ -34,12 +34,6 @@ class Kept:
     queue_offset: int
     body: bytes
     key: str
-
-
-def server_of(kind: str, directory: Path, turn: int) -> Server:
-    if kind == "ariane":
-        return Ariane(directory / "data")
-    return Apache(directory / f"apache-{turn}", store=directory / "data" / "store")
 
 
 def append(wire: Wire, turn: int) -> list[Kept]:
@@ -104,7 +98,7 @@ def test_store_passes_between_brokers(
     second = "apache" if first == "ariane" else "ariane"
     kept: list[Kept] = []
     for turn, kind in enumerate([first, second, first]):
-        with server_of(kind, scratch, turn).start(**sizes) as server:
+        with broker_on(kind, scratch, turn).start(**sizes) as server:
             with Wire(server.broker) as wire:
                 if turn == 0:
                     wire.create_topic(TOPIC, QUEUES)

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.apache import Apache
-from tests.harness.processes import Ariane, Server, wait_until
+from tests.harness.apache import broker_on
+from tests.harness.processes import wait_until
 from tests.harness.transactions import COMMIT, ROLLBACK, Check, Half, Producer
 
 pytestmark = pytest.mark.interop
@@ -34,12 +34,6 @@ SETTINGS: dict[str, object] = {
     "transactionCheckMax": 100,
     "transactionOpBatchInterval": 100,
 }
-
-
-def server_of(kind: str, directory: Path, turn: int) -> Server:
-    if kind == "ariane":
-        return Ariane(directory / "data")
-    return Apache(directory / f"apache-{turn}", store=directory / "data" / "store")
 
 
 def begin(producer: Producer, prefix: str) -> dict[str, Half]:
@@ -153,7 +147,7 @@ def test_open_transactions_pass_between_brokers(first: str, ending: str, scratch
     books = Books()
     for turn, kind in enumerate([first, second, first]):
         with (
-            server_of(kind, scratch, turn).start(**SETTINGS) as server,
+            broker_on(kind, scratch, turn).start(**SETTINGS) as server,
             Producer(server.broker, GROUP) as producer,
         ):
             if turn == 0:
@@ -173,7 +167,7 @@ def test_apache_s_lost_notes_do_not_deliver_twice(scratch: Path) -> None:
     """A kill takes the notes Apache's broker had not written; the commits are in the log."""
     settings = SETTINGS | {"transactionOpBatchInterval": 60_000}
     with (
-        server_of("apache", scratch, 0).start(**settings) as server,
+        broker_on("apache", scratch, 0).start(**settings) as server,
         Producer(server.broker, GROUP) as producer,
     ):
         producer.create_topic(TOPIC, 1)
@@ -183,7 +177,7 @@ def test_apache_s_lost_notes_do_not_deliver_twice(scratch: Path) -> None:
         assert producer.max_offset(NOTE_TOPIC, 0) == 0
         server.kill()
     with (
-        server_of("ariane", scratch, 1).start(**SETTINGS) as server,
+        broker_on("ariane", scratch, 1).start(**SETTINGS) as server,
         Producer(server.broker, GROUP) as producer,
     ):
         producer.heartbeat()
@@ -197,7 +191,7 @@ def test_a_copy_made_by_apache_before_a_kill_stands_for_its_half(scratch: Path) 
     settings = SETTINGS | {"flushConsumerOffsetInterval": 600_000}
     books = Books()
     with (
-        server_of("apache", scratch, 0).start(**settings) as server,
+        broker_on("apache", scratch, 0).start(**settings) as server,
         Producer(server.broker, GROUP) as producer,
     ):
         producer.create_topic(TOPIC, 1)
@@ -207,7 +201,7 @@ def test_a_copy_made_by_apache_before_a_kill_stands_for_its_half(scratch: Path) 
         books.see_a_whole_round(producer, "apache", marker="t0-open-2")
         server.kill()
     with (
-        server_of("ariane", scratch, 1).start(**SETTINGS) as server,
+        broker_on("ariane", scratch, 1).start(**SETTINGS) as server,
         Producer(server.broker, GROUP) as producer,
     ):
         producer.heartbeat()
