@@ -399,4 +399,6 @@ def _group(reader: OptionReader) -> str | None:
     group = reader.text("group")
     if group is not None and (fault := group_fault(group)):
         raise ConfigError(f"group: {fault}")
+    if group is not None and not reader.given("namesrv", "nameServer"):
+        raise ConfigError("group: its progress is kept by brokers; give namesrv beside storePath")
     return group

@@ -171,6 +171,12 @@ def test_a_store_needs_no_name_server() -> None:
     assert options.access == AccessOptions(store_path="/data")
 
 
+def test_progress_is_kept_by_brokers_and_not_by_files() -> None:
+    options = {"subscribe": "orders", "storePath": "/data", "group": "spark-orders"}
+    with pytest.raises(ConfigError, match="give namesrv beside storePath"):
+        source_options(options, is_stream=True)
+
+
 def test_properties_are_there_unless_refused() -> None:
     assert includes_properties({})
     assert not includes_properties({"includeproperties": "FALSE"})
