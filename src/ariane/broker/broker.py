@@ -12,6 +12,7 @@ from functools import partial
 from random import Random  # noqa: TID251 - the type; the instance is injected
 from typing import Final, TypeVar
 
+from ariane.broker.bulk_reads import BulkReads
 from ariane.broker.clients import ClientRegistry
 from ariane.broker.config_update import ConfigUpdates
 from ariane.broker.consume_offsets import OffsetTable
@@ -133,8 +134,8 @@ class Broker:
             self._state.flow.stop()
             self._state.schedule.stop()
             self._state.timer.stop()
-            self._state.held.release_all()
             self._state.staging.stop()
+            self._state.held.release_all()
             self._state.pop.release_all()
             for server in self._servers:
                 server.hush()
@@ -185,6 +186,7 @@ class Broker:
                 state.offsets.correct(store.max_offset)
             await self._off_loop(state.pop.load, self._disk)
             await self._off_loop(state.transactions.load)
+            await self._off_loop(state.staging.load, self._disk)
         except BaseException:
             store.stop()
             raise
@@ -196,7 +198,6 @@ class Broker:
         if self._has_threads:
             return await asyncio.to_thread(work, *arguments)
         return work(*arguments)
-            await self._off_loop(state.staging.load, self._disk)
 
     async def _listen(self, bound: socket.socket) -> None:
         """Serve the main port and, for clients of old, the one two below it if that is free."""
@@ -233,6 +234,7 @@ class Broker:
         state.timer.start(self._timers)
         state.transactions.start()
         self._jobs += state.pop.start(self._timers)
+        self._jobs += state.staging.start(self._timers)
 
     def _every(self, interval_s: float, job: Callable[[], None]) -> None:
         self._jobs.append(self._timers.every(interval_s, job))
@@ -244,7 +246,7 @@ class Broker:
         self.state.pop.save()
         self.state.offsets.save()
         self.state.filters.save()
-        self._jobs += state.staging.start(self._timers)
+        self.state.staging.save()
 
     def _close(self) -> None:
         """Write everything for the last time, and stop the store cleanly."""
@@ -256,9 +258,9 @@ class Broker:
         for file in (self._state.topics.file, self._state.groups.file, self._state.updates.file):
             file.save_now()
         self._state.pop.save_now()
-        self.state.staging.save()
         self._state.offsets.save_now()
         self._state.filters.save_now()
+        self._state.staging.save_now()
         self._state.schedule.save_now()
         self._state.store.stop()
 
@@ -270,7 +272,6 @@ def assemble(
     updates: ConfigUpdates | None = None,
     *,
     timers: Timers,
-        self._state.staging.save_now()
     random: Random,
     address: tuple[str, int],
     connections: Callable[[], Iterable[Connection]] = tuple,
@@ -304,6 +305,8 @@ def assemble(
     state.timer = TimerService(state)
     state.transactions = Transactions(state)
     state.pop = Pop(state, saver)
+    state.bulk = BulkReads(state)
+    state.staging = Staging(state, saver)
     state.lane = HotLane(state)
     state.topics.on_change.append(state.held.release)
     state.offsets.on_reset.append(lambda topic, group: state.held.release(topic))
@@ -315,7 +318,6 @@ async def advertised_host(config: BrokerConfig) -> str:
     host = config.advertised_host or config.bind_host
     if host in ANY_HOSTS:
         return outward_address()
-    state.staging = Staging(state, saver)
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return str(found[0][4][0])

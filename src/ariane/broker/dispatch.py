@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from ariane.broker.handlers import (
     admin,
     assignments,
+    bulk,
     clients,
     groups,
     offsets,
@@ -29,6 +30,7 @@ from ariane.broker.state import BrokerState
 from ariane.codes import RequestCode, ResponseCode
 from ariane.protocol.command import Command, reply
 from ariane.protocol.headers import Header, decode_header
+from ariane.protocol.headers.bulk import BulkReadHeader, ReadLeaseHeader
 from ariane.protocol.headers.clients import (
     ConsumeDirectlyHeader,
     RunningInfoHeader,
@@ -107,6 +109,8 @@ HANDLERS: Final[dict[int, Handler]] = {
     RequestCode.CONSUMER_SEND_MSG_BACK: Handler(retry.send_back, SendBackHeader),
     RequestCode.PULL_MESSAGE: Handler(pull.pull, PullHeader),
     RequestCode.LITE_PULL_MESSAGE: Handler(pull.pull, PullHeader),
+    RequestCode.BULK_READ: Handler(bulk.bulk_read, BulkReadHeader),
+    RequestCode.READ_LEASE: Handler(bulk.read_lease, ReadLeaseHeader),
     RequestCode.POP_MESSAGE: Handler(pop.pop, PopHeader),
     RequestCode.ACK_MESSAGE: Handler(pop_acks.ack, AckHeader),
     RequestCode.BATCH_ACK_MESSAGE: Handler(pop_acks.batch_ack),

@@ -15,6 +15,7 @@ from ariane.config import BrokerConfig, StoreConfig
 from ariane.protocol.message import UniqueKeys
 
 if TYPE_CHECKING:
+    from ariane.broker.bulk_reads import BulkReads
     from ariane.broker.clients import ClientRegistry
     from ariane.broker.config_update import ConfigUpdates
     from ariane.broker.consume_offsets import OffsetTable
@@ -63,6 +64,7 @@ class BrokerState:
     timer: TimerService = field(init=False)
     transactions: Transactions = field(init=False)
     pop: Pop = field(init=False)
+    bulk: BulkReads = field(init=False)
     staging: Staging = field(init=False)
     lane: HotLane = field(init=False)  # stands in for the handlers, so it needs all the rest
 

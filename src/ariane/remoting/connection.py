@@ -75,6 +75,7 @@ class Connection(asyncio.BufferedProtocol):
         self.close_reason = ""
         self.attachments: dict[str, Any] = {}  # whatever the owner wants to find again
         self.on_close: list[Callable[[Connection], None]] = []
+        self.on_drain: list[Callable[[Connection], None]] = []  # a slow peer has caught up
         self.scratch = scratch  # shared by all connections of a loop; for decoders
         self.budget = budget
         self._handler = handler
@@ -103,6 +104,11 @@ class Connection(asyncio.BufferedProtocol):
         """Bytes given to this connection that the peer's side has not taken."""
         transport = self._transport
         return self._out_bytes + (0 if transport is None else transport.get_write_buffer_size())
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether the peer takes less than it was given; `on_drain` tells when that is over."""
+        return self._peer_is_slow
 
     def send(self, command: Command) -> None:
         """Write a command; it is dropped when the connection has closed."""
@@ -275,6 +281,8 @@ class Connection(asyncio.BufferedProtocol):
         self._was_active = True
         if self._transport is not None and not (self.is_closed or self._is_hushed):
             self._transport.resume_reading()
+        for callback in self.on_drain:
+            callback(self)
 
     # Below: how it is done.
 

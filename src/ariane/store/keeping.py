@@ -20,8 +20,9 @@ from ariane.store.background import Lane
 from ariane.store.checkpoint import Checkpoint, CheckpointFile, Claim
 from ariane.store.flush import Flusher
 from ariane.store.indexes import Indexes
+from ariane.store.leases import Leases
 from ariane.store.queues import QueueFiles, Queues
-from ariane.store.retention import Situation, removable_count
+from ariane.store.retention import Situation, is_clean_forced, removable_count
 from ariane.store.segments import DIRECTORY, Segments
 
 logger: Final = logging.getLogger("ariane.store")
@@ -60,6 +61,7 @@ class Keeper:
         mark_failed: Callable[[], None],
     ) -> None:
         self.config = config
+        self.leases = Leases()
         self._disk = disk
         self._clock = clock
         self._lane = lane
@@ -118,6 +120,9 @@ class Keeper:
     def clean(self, used_ratio: float, *, is_asked: bool = False) -> int:
         """Remove the segments that may go, and what pointed into them; how many there were."""
         covered = min(self._flusher.flushed, self.claimed)
+        leased = self.leases.floor(self._clock.monotonic_s())
+        if leased is not None and not is_clean_forced(self.config, used_ratio):
+            covered = min(covered, leased)
         size = self._log.file_bytes
         first = self._log.first_position
         files = [

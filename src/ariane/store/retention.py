@@ -2,7 +2,8 @@
 
 A segment goes when it is older than the time to keep, during the hours set for it or when the disk
 is filling up; past the force ratio the oldest go whatever their age, if the settings allow it. The
-newest segment never goes, nor one that is not yet covered by a checkpoint.
+newest segment never goes, nor one that is not yet covered by a checkpoint; one that somebody reads
+under a lease goes only past the force ratio.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Situation(NamedTuple):
 def removable_count(config: StoreConfig, situation: Situation) -> int:
     """How many of the oldest segments to remove now."""
     is_filling = situation.used_ratio > config.disk_used_max_percent / 100
-    is_forced = config.force_clean_enabled and situation.used_ratio > config.disk_force_ratio
+    is_forced = is_clean_forced(config, situation.used_ratio)
     is_time = situation.is_asked or is_delete_hour(config.delete_hours, situation.now_s)
     if not (is_filling or is_forced or is_time):
         return 0
@@ -38,6 +39,11 @@ def removable_count(config: StoreConfig, situation: Situation) -> int:
             break
         count += 1
     return count
+
+
+def is_clean_forced(config: StoreConfig, used_ratio: float) -> bool:
+    """Whether the oldest segments go whatever their age and whoever reads them."""
+    return config.force_clean_enabled and used_ratio > config.disk_force_ratio
 
 
 def is_too_full(config: StoreConfig, used_ratio: float) -> bool:

@@ -17,17 +17,19 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from ariane.clock import Clock
 from ariane.config import StoreConfig
 from ariane.disk import Disk, Lock, MappedFile
 from ariane.errors import DiskFull, StoreError, StoreReadOnly, UnsupportedStore
+from ariane.kernel.bulk import BulkRead
 from ariane.kernel.filters import Filter
 from ariane.kernel.log import (
     Index,
     Log,
     Queue,
+    Tags,
 )
 from ariane.store import lookups
 from ariane.store.appending import Appender
@@ -38,6 +40,7 @@ from ariane.store.flush import Flusher, LaneSyncing, ThreadSyncing
 from ariane.store.hosts import host_bytes_of
 from ariane.store.indexes import Indexes
 from ariane.store.keeping import Keeper
+from ariane.store.leases import Leases
 from ariane.store.messages import (
     Boundary,
     Found,
@@ -60,6 +63,9 @@ from ariane.store.timer_wheel import SLOT_COUNT, Outlet
 
 logger: Final = logging.getLogger("ariane.store")
 
+T = TypeVar("T")
+
+GATHER: Final = "gather"  # the lane of bulk reads
 LOCK_PATH: Final = "lock"
 ABORT_PATH: Final = "abort"
 FAILED_MARK: Final = b"sync failed"
@@ -361,6 +367,36 @@ class Store:
             limits=self.read_limits,
             expression=expression,
         )
+
+    def bulk_read(
+        self,
+        topic: str,
+        queue_id: int,
+        first: int,
+        end: int,
+        *,
+        bytes_max: int,
+        tag_codes: frozenset[int] | None = None,
+    ) -> BulkRead | None:
+        """A read of many megabytes, to be carried out `off_loop`; None when there is no message."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None or not queue.min_offset <= first < queue.visible_end(self.log):
+            return None
+        tags = None if tag_codes is None else Tags(tag_codes)
+        return BulkRead(self.log, queue, first, end, bytes_max=bytes_max, tags=tags)
+
+    def off_loop(self, job: Callable[[], T], done: Callable[[Future[T]], None]) -> None:
+        """Do what may wait for the disk where it holds nobody up; `done` runs on the loop."""
+        if GATHER not in self._lanes:
+            self._lanes[GATHER] = (
+                InlineLane() if self._post is None else ThreadLane(GATHER, self._post)
+            )
+        self._lanes[GATHER].run(job, done)
+
+    @property
+    def leases(self) -> Leases:
+        """Who reads the log's files from outside."""
+        return self._keeper.leases
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """The oldest queue offset that can be read; 0 for a queue never written."""
