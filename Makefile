@@ -81,11 +81,11 @@ check: setup spark
 	$(BIN)/mypy
 	$(BIN)/mypy --explicit-package-bases tests/harness tests/interop benchmarks
 	$(BIN)/lint-imports
-	$(BIN)/pytest -m quick
+	$(BIN)/pytest -m quick --numprocesses logical --dist worksteal
 
 # Most of these wait, for processes and for time to pass; so more of them run at once than there are cores.
 test: check clients
-	$(BIN)/pytest -m "not quick" --numprocesses $(WORKERS) --no-loadscope-reorder
+	$(BIN)/pytest -m "not quick" --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 soak: setup
 	@$(BIN)/python tests/end_to_end/soak.py --minutes $(SOAK_MINUTES)

@@ -49,8 +49,8 @@ class Scheduler(LoadScopeScheduling):
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduler:
-    return Scheduler(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduler | None:
+    return Scheduler(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 def kind_of(item: pytest.Item) -> str:
