@@ -19,6 +19,8 @@ QUICK = ("unit", "property")
 SLOWEST_FIRST = ("spark", "interop", "end_to_end", "planted", "crash")
 # How the names of tests begin that share a server, a run of a program or a Spark session.
 TOGETHER = (
+    "tests/spark/test_histories.py",  # these two have drivers of their own
+    "tests/spark/test_standalone.py",
     "tests/spark/",
     "tests/interop/test_messaging.py::test_feature[apache-",
     "tests/interop/test_messaging.py::test_feature[ariane-",

@@ -1,11 +1,11 @@
 """One Spark, one Ariane and one Apache RocketMQ for all tests on Spark.
 
-A session takes ten seconds and half a gigabyte, so all of these tests run in one process: under
-xdist they are one group. Tests keep apart by the names of their topics, groups and directories.
+A session takes ten seconds and half a gigabyte, so all tests that use it run in one process (see
+`TOGETHER` in tests/conftest.py). They keep apart by the names of their topics, groups and
+directories.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,20 +18,12 @@ from tests.harness.spark import QUICK_START
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HERE = Path(__file__).parent
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("spark"))
-
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator["SparkSession"]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """Spark on two cores of this process; tests that change its settings put them back."""
-    running = session("ariane tests", "local[2]", QUICK_START)
+    warehouse = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
+    running = session("ariane tests", "local[2]", {**QUICK_START, **warehouse})
     yield running
     running.stop()
 
