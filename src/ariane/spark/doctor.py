@@ -29,8 +29,10 @@ INSTALL_JAVA: Final = (
     "install a Java runtime, as with `apt-get install openjdk-17-jre-headless`, "
     "or point JAVA_HOME at one"
 )
+CAUSE: Final = re.compile(r"(\w+\.)*[A-Z]\w+: \S")  # a class and what it says
 ROWS: Final = 10_000
 TOPIC: Final = "ariane_doctor"
+PATIENCE: Final = "10s"  # with a cluster that does not answer
 ANSWER_S: Final = 30.0  # for an interpreter to say what it has; a cold disk is slow
 # What an interpreter is asked. Versions come from the packages' metadata: importing takes seconds.
 QUESTION: Final = """
@@ -146,7 +148,7 @@ def round_trip(namesrv: str, clock: Callable[[], float], master: str = "local[2]
         return Check(
             "round trip",
             passed=False,
-            found=f"{type(error).__name__}: {_first_line(error)}",
+            found=_cause_of(error),
             advice="mend what failed above first; `ariane --debug doctor spark` shows all of it",
         )
     took = f"Spark up in {started - begun:.1f} s, there and back in {clock() - started:.1f} s"
@@ -163,10 +165,9 @@ def round_trip(namesrv: str, clock: Callable[[], float], master: str = "local[2]
 def _rows_lost(spark: SparkSession, namesrv: str) -> int:
     mark = spark.sql("SELECT uuid()").collect()[0][0]
     sent = spark.range(ROWS).selectExpr(f"concat('{mark} ', id) AS body")
-    sent.write.format("rocketmq").option("namesrv", namesrv).option("topic", TOPIC).mode(
-        "append"
-    ).save()
-    read = spark.read.format("rocketmq").option("namesrv", namesrv).option("subscribe", TOPIC)
+    place = {"namesrv": namesrv, "timeout": PATIENCE}
+    sent.write.format("rocketmq").options(**place, topic=TOPIC).mode("append").save()
+    read = spark.read.format("rocketmq").options(**place, subscribe=TOPIC)
     bodies = read.load().selectExpr("CAST(body AS STRING) AS body")
     return ROWS - int(bodies.where(f"startswith(body, '{mark} ')").distinct().count())
 
@@ -250,8 +251,8 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
-def _first_line(error: Exception) -> str:
-    """The line that says what went wrong: after a Python worker's stack, the last one of it."""
+def _cause_of(error: Exception) -> str:
+    """The line that says what went wrong: after a stack of Python's, the last one of it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    causes = [line for line in lines if re.match(r"(\w+\.)*\w*(Error|Exception)\b.*:", line)]
-    return (causes or lines or ["no message"])[-1 if causes else 0][:300]
+    causes = [line for line in lines if CAUSE.match(line)]
+    return (causes[-1] if causes else (lines or ["no message"])[0])[:300]
