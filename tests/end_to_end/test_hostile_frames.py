@@ -209,7 +209,7 @@ def test_broker_survives_hostile_frames_while_a_good_client_loses_nothing(tmp_pa
             assert attack.replies.total() > attack.frames.total() * 0.98
         assert good.sent > 500
         assert good.busy < good.sent
-        assert good.slowest_s < 5
+        assert good.slowest_s < ANSWER_S / 2
         assert peak < MEMORY_MAX
         with Wire(server.broker) as wire:
             found = [wire.read_queue("GoodTopic", queue_id) for queue_id in range(4)]

@@ -18,6 +18,7 @@ SMALL = {
     "mappedFileSizeConsumeQueue": 20 * 4000,
     "maxHashSlotNum": 5000,
     "maxIndexNum": 20_000,
+    "waitTimeMillsInSendQueue": 5000,  # a busy machine is no reason to refuse
 }
 
 
