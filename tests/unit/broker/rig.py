@@ -45,6 +45,8 @@ class Peer:
         self.local = STORE_HOST
         self.is_closed = False
         self.on_close: list[Callable[[Any], None]] = []
+        self.on_drain: list[Callable[[Any], None]] = []
+        self.is_congested = False
         self.sent: list[Command] = []
         self.unread_bytes = 0
 
@@ -57,6 +59,12 @@ class Peer:
 
     def write(self, frames: bytes) -> None:
         self.send_bytes(frames)
+
+    def drain(self) -> None:
+        """Take everything that was sent."""
+        self.is_congested = False
+        for callback in self.on_drain:
+            callback(self)
 
     def close(self, reason: str = "") -> None:
         self.is_closed = True

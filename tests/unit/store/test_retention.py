@@ -101,6 +101,23 @@ def test_what_no_checkpoint_covers_stays() -> None:
     assert store.clean() == segments - 1
 
 
+def test_what_somebody_reads_under_a_lease_stays_until_the_disk_is_nearly_full() -> None:
+    clock = ManualClock(wall_ms=int(FOUR * 1000))
+    disk = SimulatedDisk(now_s=lambda: clock.wall_ms() / 1000)
+    store = filled(disk, clock)
+    for name, _ in disk.names("commitlog"):
+        disk.set_modified_s(f"commitlog/{name}", clock.wall_ms() / 1000 - OLD)
+    store.leases.hold("reader", 2 * SMALL.segment_bytes + 5, 60, clock.monotonic_s())
+    assert store.clean() == 2
+    assert store.clean() == 0
+    store.leases.hold("reader", 3 * SMALL.segment_bytes, 60, clock.monotonic_s())
+    assert store.clean() == 1
+    disk.used_ratio = 0.88
+    assert store.clean() == 1  # whoever reads it
+    clock.advance(61)
+    assert store.leases.floor(clock.monotonic_s()) is None
+
+
 def test_ticks_remove_old_segments_at_the_hour() -> None:
     moment = datetime(2026, 3, 5, 3, 50)
     clock = ManualClock(wall_ms=int(moment.timestamp() * 1000))
