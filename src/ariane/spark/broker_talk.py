@@ -69,6 +69,12 @@ class BrokerTalk:
         self._thread.run(self._client.open())
         self._can_stage: bool | None = None
 
+    def close(self) -> None:
+        """Take leave of the brokers and end the thread."""
+        if self._thread.is_running:
+            self._thread.run(self._client.close())
+            self._thread.stop()
+
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Do the work on the loop, and wait for it."""
         return self._thread.run(work)

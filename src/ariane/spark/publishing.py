@@ -2,16 +2,18 @@
 
 Each broker publishes its part of a plan, and the first plan that is decided for a batch is the one
 that counts. With several brokers it must be the same plan on all, though a batch that is run again
-may spread its rows differently. So every broker is first told of all that take part, each remembers
-them, and the plan is decided on the first of them by name before the others hear of it. Whoever
-runs the batch again asks all of them, and goes on with the plan that was decided, if one was.
+may spread its rows differently. So all brokers that may get rows are told of each other and
+remember it, and the plan is decided on the first of them by name before the others hear of it.
+Whoever runs the batch again learns from any of them which one that is, and goes on with what was
+decided there.
+Others may be away, unless the plan has rows on them, or there is a new one to tell them of.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,7 +25,7 @@ from ariane.protocol.bodies.staging import BatchPlan, BatchState, ChunkReference
 from ariane.protocol.command import Command
 from ariane.protocol.headers import decode_header
 from ariane.protocol.headers.staging import BatchHeader, BatchReply, PublishHeader
-from ariane.spark.broker_talk import BrokerTalk
+from ariane.spark.broker_talk import BrokerTalk, may_pass
 
 log = logging.getLogger("ariane.spark")
 
@@ -54,6 +56,7 @@ class _Known:
 
     state: BatchState
     brokers: frozenset[str]
+    has_grown: bool
     plan: BatchPlan | None
 
 
@@ -66,25 +69,31 @@ def plan_of(parts: Iterable[Sequence[StagedChunk]]) -> BatchPlan:
     return BatchPlan(brokers)
 
 
-def publish(talk: BrokerTalk, batch: Batch, plan: BatchPlan, timeout_s: float) -> None:
+def publish(
+    talk: BrokerTalk, batch: Batch, plan: BatchPlan, brokers: Collection[str], timeout_s: float
+) -> None:
     """Publish the batch by this plan, or by the one decided before; returns when it is safe.
 
-    Raises ClientError if that cannot be known; then the same call may be made again, at any time.
+    `brokers` are those that the batch might have had rows on. Raises ClientError if it cannot be
+    known that all is published; then the same call may be made again, at any time.
     """
     if plan.brokers:
-        talk.run(_publish(talk, batch, plan, timeout_s))
+        talk.run(_publish(talk, batch, plan, {*brokers, *plan.brokers}, timeout_s))
 
 
-def discard(talk: BrokerTalk, batch: Batch, plan: BatchPlan, timeout_s: float) -> None:
+def discard(
+    talk: BrokerTalk, batch: Batch, plan: BatchPlan, brokers: Collection[str], timeout_s: float
+) -> None:
     """See to it that the batch is never published, if it is not too late for that."""
     if not plan.brokers:
         return
+    first = min({*brokers, *plan.brokers})
 
     async def ask() -> Command:
         header = BatchHeader(
             query_id=batch.query, batch_id=batch.number, keep_hours=batch.keep_hours
         )
-        return await talk.ask(min(plan.brokers), RequestCode.DISCARD_BATCH, header)
+        return await talk.ask(first, RequestCode.DISCARD_BATCH, header)
 
     try:
         talk.run(talk.persist(ask, timeout_s))
@@ -94,11 +103,13 @@ def discard(talk: BrokerTalk, batch: Batch, plan: BatchPlan, timeout_s: float) -
         log.error("the write failed, but its rows are published or will be: %s", error)
 
 
-async def _publish(talk: BrokerTalk, batch: Batch, plan: BatchPlan, timeout_s: float) -> None:
-    known = await _enlist(talk, batch, set(plan.brokers), timeout_s)
+async def _publish(
+    talk: BrokerTalk, batch: Batch, plan: BatchPlan, names: set[str], timeout_s: float
+) -> None:
+    known = await _enlist(talk, batch, names, timeout_s)
+    first = min(names.union(*(found.brokers for found in known.values())))
     decided = next((found.plan for found in known.values() if found.plan is not None), None)
-    is_published = any(found.state is BatchState.PUBLISHED for found in known.values())
-    if decided is None and is_published:
+    if decided is None and known[first].state is BatchState.PUBLISHED:
         unsure = [name for name, found in known.items() if found.state is BatchState.UNKNOWN]
         if not unsure:
             return
@@ -107,11 +118,8 @@ async def _publish(talk: BrokerTalk, batch: Batch, plan: BatchPlan, timeout_s: f
             f" more, and {', '.join(unsure)} may lack rows of it; compare the topics, and begin a"
             " new checkpoint"
         )
-    first = min(known)
     answer = await _publish_on(talk, first, batch, decided or plan, timeout_s)
-    if answer.body:
-        decided = msgspec.json.decode(answer.body, type=BatchPlan)
-    counts = decided or plan
+    counts = msgspec.json.decode(answer.body, type=BatchPlan) if answer.body else decided or plan
     others = [name for name in counts.brokers if name != first]
     await asyncio.gather(*(_publish_on(talk, name, batch, counts, timeout_s) for name in others))
 
@@ -119,17 +127,37 @@ async def _publish(talk: BrokerTalk, batch: Batch, plan: BatchPlan, timeout_s: f
 async def _enlist(
     talk: BrokerTalk, batch: Batch, names: set[str], timeout_s: float
 ) -> dict[str, _Known]:
-    """Tell every broker that takes part of all of them, also of those that did so before."""
-    known: dict[str, _Known] = {}
+    """Tell all brokers of each other, also of those they heard of before; what they know."""
+    has_grown = False
+    patience_s: dict[str, float] = {}
     while True:
-        answers = await asyncio.gather(
-            *(_enlist_on(talk, name, batch, names, timeout_s) for name in names)
-        )
-        known.update(zip(names, answers, strict=True))
-        told = names.union(*(found.brokers for found in answers))
-        if told == names:
+        known = await _tell(talk, batch, names, patience_s)
+        has_grown = has_grown or any(found.has_grown for found in known.values())
+        told = names.union(*(found.brokers for found in known.values()))
+        away = names - known.keys()
+        # The first may have decided; one that has not heard of all would not know whom to ask.
+        needed = away if has_grown or not known else away & {min(told)}
+        if told == names and not needed:
             return known
+        patience_s.update(dict.fromkeys(needed, timeout_s))
         names = told
+
+
+async def _tell(
+    talk: BrokerTalk, batch: Batch, names: set[str], patience_s: Mapping[str, float]
+) -> dict[str, _Known]:
+    """Tell all brokers of all; one that does not answer, and need not, is left out."""
+
+    async def tell(broker: str) -> _Known | None:
+        try:
+            return await _enlist_on(talk, broker, batch, names, patience_s.get(broker, 0.0))
+        except ClientError as error:
+            if broker in patience_s or not may_pass(error):
+                raise
+            return None
+
+    answers = await asyncio.gather(*map(tell, names))
+    return {name: found for name, found in zip(names, answers, strict=True) if found is not None}
 
 
 async def _enlist_on(
@@ -150,6 +178,7 @@ async def _enlist_on(
     return _Known(
         state=BatchState(reply.state),
         brokers=frozenset(name for name in reply.brokers.split(",") if name),
+        has_grown=reply.has_grown,
         plan=msgspec.json.decode(answer.body, type=BatchPlan) if answer.body else None,
     )
 

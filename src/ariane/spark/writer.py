@@ -36,7 +36,7 @@ from ariane.spark.publishing import (
     plan_of,
     publish,
 )
-from ariane.spark.rows import Chunker, NewChunk
+from ariane.spark.rows import Chunker, NewChunk, Queues
 from ariane.spark.sink_options import Guarantee, SinkOptions, check_topic, sink_options
 from ariane.spark.sink_schema import check_schema
 
@@ -60,6 +60,7 @@ class WrittenPart(WriterCommitMessage):
     is_staged: bool  # else its rows have been sent already
     row_count: int
     chunks: list[StagedChunk]
+    brokers: set[str]  # that have queues of the topics
 
 
 def writer(
@@ -110,8 +111,9 @@ class BatchWriter(DataSourceArrowWriter):
             return
         parts = parts_of(messages)
         if len(parts) == len(messages):  # else nothing can have been asked for
+            talk = talk_to(self.options.name_servers)
             plan = plan_of(part.chunks for part in parts)
-            discard(talk_to(self.options.name_servers), self._batch, plan, self.options.timeout_s)
+            discard(talk, self._batch, plan, brokers_of(parts), self.options.timeout_s)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -154,9 +156,13 @@ def write_part(
     is_staged = stages(talk, options)
     outlet = Outlet(talk, options, batch, partition, attempt, is_staged=is_staged)
 
-    def queues_of(topic: str) -> Sequence[Any]:
+    brokers: set[str] = set()
+
+    def queues_of(topic: str) -> Queues:
         check_topic(topic)
-        return talk.queues_of(topic, options.timeout_s)
+        queues = talk.queues_of(topic, options.timeout_s)
+        brokers.update(queue.broker_name for queue in queues)
+        return queues
 
     chunker = Chunker(
         columns,
@@ -170,7 +176,9 @@ def write_part(
             outlet.put(chunk)
     for chunk in chunker.finish():
         outlet.put(chunk)
-    return WrittenPart(batch.query, partition, is_staged, chunker.row_count, outlet.finish())
+    return WrittenPart(
+        batch.query, partition, is_staged, chunker.row_count, outlet.finish(), brokers
+    )
 
 
 def stages(talk: BrokerTalk, options: SinkOptions) -> bool:
@@ -205,7 +213,13 @@ def publish_parts(options: SinkOptions, batch: Batch, parts: Sequence[WrittenPar
     """Make the rows of these tasks visible, in the order of their partitions."""
     plan = plan_of(part.chunks for part in parts)
     if plan.brokers:
-        publish(talk_to(options.name_servers), batch, plan, options.timeout_s)
+        talk = talk_to(options.name_servers)
+        publish(talk, batch, plan, brokers_of(parts), options.timeout_s)
+
+
+def brokers_of(parts: Sequence[WrittenPart]) -> set[str]:
+    """Every broker that the tasks might have had rows for."""
+    return set().union(*(part.brokers for part in parts))
 
 
 def parts_of(messages: Sequence[WriterCommitMessage | None]) -> list[WrittenPart]:

@@ -129,16 +129,17 @@ class Staging:
     def enlist(self, header: BatchHeader, brokers: list[str]) -> Reply:
         """Remember which brokers a query uses, and tell what became of a batch."""
         known = self.ledger.queries.get(header.query_id)
-        after = None
         if known is None and not brokers:
             return Reply.of(BatchReply(state=BatchState.UNKNOWN))
-        if known is None or not known.brokers.issuperset(brokers):
+        after = None
+        has_grown = known is None or not known.brokers.issuperset(brokers)
+        if has_grown:
             self.admit(header.query_id)
             placed = self.journal.write(Enlisted(header.query_id, brokers, header.keep_hours))
             self._file.mark()
             after = placed.end_offset
             self._flush_up_to(after)
-        return self._reply(header.query_id, header.batch_id, after=after)
+        return self._reply(header.query_id, header.batch_id, after=after, has_grown=has_grown)
 
     def discard(self, header: BatchHeader) -> Reply:
         """See to it that a batch is never published; or RequestRejected if it is too late."""
@@ -272,7 +273,9 @@ class Staging:
         if self._jobs and self._turn_timer is None:
             self._turn_timer = self._state.timers.after(0.0, self.turn)
 
-    def _reply(self, query: str, batch: int, *, after: int | None = None) -> Reply:
+    def _reply(
+        self, query: str, batch: int, *, after: int | None = None, has_grown: bool = False
+    ) -> Reply:
         known = self.ledger.queries.get(query, Query())
         state = self.ledger.state_of(query, batch)
         plan = self._plan_of(known, batch)
@@ -282,6 +285,7 @@ class Staging:
                 last_batch_id=known.last_batch,
                 row_count=known.last_rows if batch == known.last_batch else 0,
                 brokers=",".join(sorted(known.brokers)),
+                has_grown=has_grown,
             ),
             body=b"" if plan is None else msgspec.json.encode(plan),
             after=after if after is not None else self._wanted_flush,

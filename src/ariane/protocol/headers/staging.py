@@ -52,3 +52,4 @@ class BatchReply(Header, frozen=True, kw_only=True):
     last_batch_id: Int64 = field(name="lastBatchId", default=-1)
     row_count: Int64 = field(name="rows", default=0)  # of this broker
     brokers: str = ""  # every broker that the query has named
+    has_grown: bool = field(name="hasGrown", default=False)  # by those that this request named

@@ -34,8 +34,9 @@ def batch_body(rows: list[str], *, properties: str = "", prefix: str = "") -> by
 class StagingWorld:
     """One broker on a simulated disk."""
 
-    def __init__(self, store_config: StoreConfig = SMALL_STORE) -> None:
+    def __init__(self, store_config: StoreConfig = SMALL_STORE, name: str = BROKER) -> None:
         self.store_config = store_config
+        self.name = name
         self.clock = ManualClock()
         self.disk = SimulatedDisk()
         self.start()
@@ -43,7 +44,9 @@ class StagingWorld:
     def start(self) -> None:
         """Start on the disk as it is."""
         self.clock.timers.clear()
-        self.rig = Rig(store_config=self.store_config, disk=self.disk, clock=self.clock)
+        self.rig = Rig(
+            BrokerConfig(name=self.name), self.store_config, disk=self.disk, clock=self.clock
+        )
         self.rig.topic("T")
         self.state = self.rig.state
         self.state.staging.load(self.disk)
@@ -77,7 +80,7 @@ class StagingWorld:
     ) -> Peer:
         """Ask for a batch to be published; the peer that will hear of it."""
         peer = Peer()
-        plan = fields.pop("plan", None) or BatchPlan({BROKER: chunks})
+        plan = fields.pop("plan", None) or BatchPlan({self.name: chunks})
         ext = {"queryId": query, "batchId": batch} | fields
         answer = self.rig.call(RequestCode.PUBLISH_BATCH, ext, msgspec.json.encode(plan), peer=peer)
         if answer is not None:
