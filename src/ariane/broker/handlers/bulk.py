@@ -13,6 +13,7 @@ from ariane.broker.state import BrokerState
 from ariane.codes import Permission
 from ariane.errors import InvalidParameter
 from ariane.protocol.headers.bulk import BulkReadHeader, ReadLeaseHeader, ReadLeaseReply
+from ariane.topics import is_readable
 
 LEASE_ID_CHARACTERS_MAX: Final = 64
 NO_RECORD: Final = -1
@@ -27,7 +28,7 @@ def bulk_read(request: Request[BulkReadHeader], state: BrokerState) -> None:
             Forbidder.BROKER, f"the broker[{state.config.name}] pulling message is forbidden"
         )
     topic = state.topics.existing(header.topic)
-    if not topic.permission & Permission.READ:
+    if not is_readable(topic.name, topic.permission):
         raise Forbidden(Forbidder.TOPIC, f"the topic[{header.topic}] pulling message is forbidden")
     if not 0 <= header.queue_id < topic.read_queue_count:
         raise InvalidParameter(
