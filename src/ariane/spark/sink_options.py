@@ -20,6 +20,7 @@ SINK_OPTIONS: Final = (
 # What Spark itself puts beside the user's options.
 SPARKS_OWN: Final = (
     "checkpointLocation",
+    "queryName",
     "path",
     "serialization.format",
     "provider",
