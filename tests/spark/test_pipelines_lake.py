@@ -1,5 +1,6 @@
 """The lake: what is written, committed and compacted, and what a crash leaves of it."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,17 +27,26 @@ class Crash(Exception):
     """Where the process is killed."""
 
 
-def lake_of(spark: "SparkSession", path: Path, *, batches: int = BATCHES) -> Lake:
-    """A lake of so many batches: three messages of each of two queues in each, an hour apart."""
+@pytest.fixture(scope="module")
+def written(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake of some batches: three messages of each of two queues in each, an hour apart."""
+    path = tmp_path_factory.mktemp("lake")
     lake = Lake(spark, str(path))
-    for batch in range(batches):
+    for batch in range(BATCHES):
         rows = [
             message("orders", queue, offset, b"%d" % offset, stored_s=offset * HOUR_S)
             for queue in (0, 1)
             for offset in range(3 * batch, 3 * batch + 3)
         ]
         add_batch(lake, batch, *rows)
-    return lake
+    return path
+
+
+@pytest.fixture
+def lake(spark: "SparkSession", written: Path, tmp_path: Path) -> Lake:
+    """A copy of it: the manifest names files by where they are in the lake."""
+    shutil.copytree(written, tmp_path, dirs_exist_ok=True)
+    return Lake(spark, str(tmp_path))
 
 
 def add_batch(lake: Lake, batch: int, *rows: tuple[object, ...]) -> None:
@@ -59,9 +69,8 @@ EVERYTHING = [(queue, offset, b"%d" % offset) for queue in (0, 1) for offset in 
 
 
 def test_compacting_drops_nothing_sorts_and_is_done_once(
-    spark: "SparkSession", tmp_path: Path
+    spark: "SparkSession", lake: Lake, tmp_path: Path
 ) -> None:
-    lake = lake_of(spark, tmp_path)
     outcome = compact.run(spark, compact.Config(lake=str(tmp_path)))
     assert outcome.facts == {"days": 1, "files_before": 4, "files_after": 1, "dry_run": False}
     assert offsets_in(lake) == EVERYTHING
@@ -77,24 +86,22 @@ def test_compacting_drops_nothing_sorts_and_is_done_once(
     assert lake.state().version == version
 
 
-def test_a_plain_reader_sees_the_same(spark: "SparkSession", tmp_path: Path) -> None:
-    lake_of(spark, tmp_path, batches=2)
-    rows = spark.read.parquet(str(tmp_path))
-    assert (rows.count(), set(rows.columns) >= {"topic", "day", "body"}) == (12, True)
+def test_a_plain_reader_sees_the_same(spark: "SparkSession", written: Path) -> None:
+    rows = spark.read.parquet(str(written))
+    assert (rows.count(), set(rows.columns) >= {"topic", "day", "body"}) == (24, True)
     assert {str(row["day"]) for row in rows.select("day").collect()} == {"2026-11-16"}
 
 
-def test_a_dry_run_changes_nothing(spark: "SparkSession", tmp_path: Path) -> None:
-    lake = lake_of(spark, tmp_path, batches=2)
+def test_a_dry_run_changes_nothing(spark: "SparkSession", lake: Lake, tmp_path: Path) -> None:
     before = (lake.state(), data_files(lake))
     outcome = compact.run(spark, compact.Config(lake=str(tmp_path), dry_run=True))
     assert outcome.records == [
         {
             "topic": "orders",
             "day": "2026-11-16",
-            "files_before": 2,
+            "files_before": 4,
             "files_after": 1,
-            "messages": 12,
+            "messages": 24,
         }
     ]
     assert (lake.state(), data_files(lake)) == before
@@ -139,13 +146,14 @@ def crash_in_staging(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     [(crash_in_staging, 4), (crash_in_commit, 4), (crash_in_delete, 1)],
 )
 def test_a_crash_leaves_old_or_new_and_the_next_run_cleans_up(
+    *,
     spark: "SparkSession",
+    lake: Lake,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     crash: Callable[[Lake, pytest.MonkeyPatch], None],
     files_after: int,
 ) -> None:
-    lake = lake_of(spark, tmp_path)
     with monkeypatch.context() as patched:
         crash(lake, patched)
         with pytest.raises(Crash):
@@ -160,9 +168,8 @@ def test_a_crash_leaves_old_or_new_and_the_next_run_cleans_up(
 
 
 def test_a_compaction_that_another_one_gave_up_changes_nothing(
-    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: "SparkSession", lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake = lake_of(spark, tmp_path, batches=2)
     real = Lake.publish
 
     def publish(self: Lake, *arguments: object) -> object:
@@ -173,16 +180,15 @@ def test_a_compaction_that_another_one_gave_up_changes_nothing(
     monkeypatch.setattr(Lake, "publish", publish)
     with pytest.raises(Exception, match=r"given up by another one|staging"):
         compact.run(spark, compact.Config(lake=str(tmp_path)))
-    assert offsets_in(lake) == EVERYTHING[:6] + EVERYTHING[12:18]
+    assert offsets_in(lake) == EVERYTHING
 
 
-def test_overlaps_are_refused_and_found(spark: "SparkSession", tmp_path: Path) -> None:
-    lake = lake_of(spark, tmp_path, batches=1)
+def test_overlaps_are_refused(lake: Lake) -> None:
     with pytest.raises(LakeError, match=r"offsets \[2, 3\) are in .*query-0-0000.parquet and in"):
-        add_batch(lake, 1, message("orders", 0, 2), message("orders", 0, 3))
-    assert len(lake.state().files) == 1
+        add_batch(lake, 9, message("orders", 0, 2), message("orders", 0, 30))
+    assert len(lake.state().files) == BATCHES
     [stray] = lake.strays(lake.state())
-    assert stray.endswith("query-1-0000.parquet")
+    assert stray.endswith("query-9-0000.parquet")
 
 
 def test_batches_committed_by_two_at_a_time_are_all_there(
@@ -204,9 +210,8 @@ def test_batches_committed_by_two_at_a_time_are_all_there(
     assert (lake.state().version, lake.state().batches) == (2, {"a": 1, "b": 0})
 
 
-def test_history_of_a_lake_by_offset_and_time(spark: "SparkSession", tmp_path: Path) -> None:
-    lake_of(spark, tmp_path)
-    history = History(spark, ("orders",), lake=str(tmp_path))
+def test_history_of_a_lake_by_offset_and_time(spark: "SparkSession", written: Path) -> None:
+    history = History(spark, ("orders",), lake=str(written))
     queues = [Queue("orders", "broker-a", number) for number in (0, 1)]
     assert history.spans() == dict.fromkeys(queues, Span(0, 12))
     offsets = Bounds(first=4, end=8)
@@ -220,16 +225,15 @@ def test_history_of_a_lake_by_offset_and_time(spark: "SparkSession", tmp_path: P
     assert history.read(bounds=late).count() == 0
 
 
-def test_an_audit_of_a_lake_alone(spark: "SparkSession", tmp_path: Path) -> None:
-    lake = lake_of(spark, tmp_path, batches=3)
+def test_an_audit_of_a_lake_alone(spark: "SparkSession", lake: Lake, tmp_path: Path) -> None:
     config = audit.Config(topics=("orders",), namesrv="", lake=str(tmp_path))
     sound = audit.run(spark, config)
-    assert (sound.findings, sound.facts["messages_read"]) == ((), 18)
+    assert (sound.findings, sound.facts["messages_read"]) == ((), 24)
     again = message("orders", 0, 20, message_id="orders-0-1")
-    add_batch(lake, 3, again)
+    add_batch(lake, 9, again)
     found = audit.run(spark, config).findings
     assert found == (
-        "topic orders, broker broker-a, queue 0: the lake lacks offsets [9, 20)",
+        "topic orders, broker broker-a, queue 0: the lake lacks offsets [12, 20)",
         "topic orders: id orders-0-1 is at broker-a/0/1 and at broker-a/0/20",
     )
     gone = next(iter(lake.state().files))

@@ -14,6 +14,7 @@ import typer
 from ariane.cli.options import pairs_of
 from ariane.cli.output import Output, OutputOption, complain, say, say_json, say_table
 from ariane.spark.pipelines.outcome import Outcome, Progress, Report
+from ariane.spark.pipelines.queries import failure
 from ariane.spark.pipelines.registry import SUMMARIES, pipeline_of
 from ariane.spark.pipelines.settings import Option, from_file, from_words, options_of
 
@@ -89,9 +90,14 @@ def run(
     from ariane.spark.session import session  # noqa: PLC0415 - wrong options are told of sooner
 
     spark = session(f"ariane {name}", master, settings)
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - there since there is a session
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
     try:
         with _progress(name) as report:
             outcome = pipeline.run(spark, config, report)
+    except (PySparkException, Py4JError) as error:
+        raise failure(error) from error
     finally:
         spark.stop()
     _say_outcome(outcome, output)

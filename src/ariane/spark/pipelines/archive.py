@@ -16,7 +16,7 @@ from ariane.errors import ConfigError
 from ariane.spark.pipelines import settings
 from ariane.spark.pipelines.brokers import queue_spans
 from ariane.spark.pipelines.lake import Lake
-from ariane.spark.pipelines.manifest import Entry, State
+from ariane.spark.pipelines.manifest import Entry, LakeError, LakeFile, State, overlap_of
 from ariane.spark.pipelines.messages import FORMAT, source_options, starting_offsets
 from ariane.spark.pipelines.outcome import Outcome, Report, quietly, table_of
 from ariane.spark.pipelines.queries import run_query
@@ -102,9 +102,18 @@ class _Archivist:
             self._may_be_a_replay = False
         lake.stage(messages, job)
         staged = lake.staged(job)
-        lake.refuse_overlap(staged)
+        self._refuse_overlap(staged, job)
         added = tuple(lake.publish(staged, job))
         lake.commit(lambda state: Entry(kind="archive", job=query_id, batch_id=batch_id, add=added))
+
+    def _refuse_overlap(self, staged: list[LakeFile], job: str) -> None:
+        fault = overlap_of(self._lake.state().files.values(), staged)
+        if fault is not None:
+            self._lake.clear(job)
+            raise LakeError(
+                f"{fault}: the lake has these messages already. Go on with the checkpoint that "
+                "archived them, or begin where the lake ends (--starting lake)"
+            )
 
 
 def _starting(config: Config, options: dict[str, str], lake: State) -> str:

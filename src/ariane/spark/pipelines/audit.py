@@ -108,12 +108,13 @@ def run(spark: SparkSession, config: Config, report: Report = quietly) -> Outcom
     ]
     strays = 0
     if lake is not None:
-        found += _file_findings(lake, files)
-        strays = len(lake.strays(state))
+        there = {each.path: each.byte_count for each in lake.files.walk()}
+        found += _file_findings(there, files)
+        files = [file for file in files if file.path in there]
+        strays = len(there.keys() - state.files.keys() - state.removed)
     read_count = 0
     if not config.quick:
-        missing = {finding.text for finding in found if finding.queue is None}
-        read_count, more = _read(spark, config, lake, [] if missing else files, queues)
+        read_count, more = _read(spark, config, lake, files, queues)
         found += more
     return _outcome(queues, found, read_count, strays)
 
@@ -195,9 +196,8 @@ def _group_findings(queue: Queue, facts: Facts) -> list[Finding]:
     return found
 
 
-def _file_findings(lake: Lake, files: list[LakeFile]) -> list[Finding]:
-    """Files that are not there as the manifest says."""
-    there = {each.path: each.byte_count for each in lake.files.walk()}
+def _file_findings(there: dict[str, int], files: list[LakeFile]) -> list[Finding]:
+    """Files that are not there as the manifest says; `there` has sizes by path."""
     found = []
     for file in files:
         size = there.get(file.path)

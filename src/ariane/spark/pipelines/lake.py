@@ -24,7 +24,6 @@ from ariane.spark.pipelines.manifest import (
     LakeFile,
     State,
     entry_name,
-    overlap_of,
     snapshot_name,
     version_of,
 )
@@ -142,14 +141,6 @@ class Lake:
             )
             for key, group in sorted(ranges.items())
         ]
-
-    def refuse_overlap(self, staged: Sequence[LakeFile]) -> None:
-        """Raise LakeError when the lake has some of these messages already."""
-        if fault := overlap_of(self.state().files.values(), staged):
-            raise LakeError(
-                f"{fault}: the lake has these messages already. Go on with the checkpoint that "
-                "archived them, or begin where the lake ends (--starting lake)"
-            )
 
     def publish(self, staged: Sequence[LakeFile], job: str) -> list[LakeFile]:
         """Move staged files to where they stay; they are not in the lake before their entry is."""

@@ -14,7 +14,7 @@ from ariane.errors import ConfigError
 from ariane.spark.pipelines import settings
 from ariane.spark.pipelines.history import History, RangeConfig
 from ariane.spark.pipelines.messages import FORMAT, source_options
-from ariane.spark.pipelines.outcome import Outcome, Progress, Report, quietly, table_of
+from ariane.spark.pipelines.outcome import Outcome, Report, quietly, table_of
 from ariane.spark.pipelines.queries import run_query
 
 if TYPE_CHECKING:
@@ -140,26 +140,30 @@ def _followed(spark: SparkSession, config: Config, report: Report) -> Outcome:
     elif config.to:
         writer = found.writeStream.format("parquet").option("path", config.to)
     else:
-
-        def show(rows: DataFrame, batch_id: int) -> None:
-            for row in rows.orderBy("window_ms", "topic", "tags").collect():
-                seen.append(row)
-                said = f"{row['topic']} {row['tags'] or ''} {row['rate']:,.1f} msg/s"
-                late = f"p50 {row['p50_ms']} ms, p99 {row['p99_ms']} ms"
-                report(Progress(batch_id, row["messages"], config.window, f"{said}, {late}"))
-
-        writer = found.writeStream.foreachBatch(show)
+        writer = found.writeStream.foreachBatch(
+            lambda rows, batch_id: seen.extend(rows.orderBy("window_ms", "topic", "tags").collect())
+        )
     if config.checkpoint:
         writer = writer.option("checkpointLocation", config.checkpoint)
     writer = writer.outputMode("append")
-    batches = run_query(
-        writer, report if config.to else quietly, follow=True, interval_s=config.interval
-    )
+    told = 0
+
+    def note(progress: object) -> str:
+        nonlocal told
+        new, told = seen[told:], len(seen)
+        return "; ".join(map(_line_of, new))
+
+    batches = run_query(writer, report, follow=True, interval_s=config.interval, note=note)
     return Outcome(
         "metrics",
         {"messages": sum(batch.message_count for batch in batches), "windows": len(seen)},
         **table_of(TITLES, [list(row) for row in seen]),
     )
+
+
+def _line_of(row: Any) -> str:
+    name = " ".join(filter(None, [row["topic"], row["tags"]]))
+    return f"{name} {row['rate']:,.1f} msg/s, p50 {row['p50_ms']} ms, p99 {row['p99_ms']} ms"
 
 
 def _write(found: DataFrame, config: Config) -> None:

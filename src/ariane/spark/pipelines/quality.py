@@ -23,7 +23,7 @@ from ariane.spark.pipelines.settings import PipelineConfig
 from ariane.topics import topic_fault
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 # ruff: noqa: PLC0415, N812 - Spark is imported when it is used, under its usual letter
 
@@ -138,10 +138,16 @@ def _tallies(rules: tuple[Rule, ...]) -> list[Any]:
         F.count_if(F.size("reasons") == 0).alias("good"),
         F.count_if(F.array_contains(reasons, NOT_JSON)).alias("not_json"),
     ]
-    for number, rule in enumerate(rules):
-        broken = F.exists(reasons, lambda each, rule=rule: each.startswith(f"{rule.title}: "))  # type: ignore[misc]
-        tallies.append(F.count_if(broken).alias(f"rule_{number}"))
+    tallies += [
+        F.count_if(_is_broken(rule)).alias(f"rule_{number}") for number, rule in enumerate(rules)
+    ]
     return tallies
+
+
+def _is_broken(rule: Rule) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.exists("reasons", lambda reason: reason.startswith(f"{rule.title}: "))
 
 
 def _outcome(rules: tuple[Rule, ...], totals: dict[str, int]) -> Outcome:

@@ -10,7 +10,6 @@ from ariane.errors import ArianeError
 from ariane.spark.pipelines.outcome import Progress, Report
 
 if TYPE_CHECKING:
-    from pyspark.errors.exceptions.base import PySparkException
     from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -53,7 +52,7 @@ def run_query(
     return batches
 
 
-def failure(error: PySparkException) -> PipelineFailed:
+def failure(error: Exception) -> PipelineFailed:
     """What went wrong, without the stacks of two languages around it."""
     text = str(error)
     if found := OURS.findall(text):
