@@ -1,5 +1,5 @@
 // Drives a broker with Apache's own Go client and prints "PASS name" or "FAIL name why" for each feature.
-// Usage: interop basics|messaging NAME_SERVER BROKER [FEATURE...]
+// Usage: interop basics|messaging NAME_SERVER BROKER [FEATURE...], or interop member NAME_SERVER BROKER TOPIC GROUP
 package main
 
 import (
@@ -49,6 +49,13 @@ func main() {
 	if err != nil {
 		fmt.Println("FAIL connect", err)
 		os.Exit(1)
+	}
+	if os.Args[1] == "member" {
+		if err := c.member(os.Args[4], os.Args[5]); err != nil {
+			fmt.Println("FAIL member", err)
+			os.Exit(1)
+		}
+		return
 	}
 	features, atOnce := basics, 1
 	if os.Args[1] == "messaging" {
