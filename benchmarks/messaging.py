@@ -15,6 +15,7 @@ PENDING_MB_MAX = 200
 DUE_PER_S = 10_000
 LATE_S_MAX = 1.0
 POP_CONNECTIONS = 8
+POPPED_MAX = FILL * 9 // 10  # a run ends before the topic does
 
 
 def send_later(case: str, wish: str) -> Callable[[Bench], list[Row]]:
@@ -43,12 +44,11 @@ def pop(case: str, *words: str) -> Callable[[Bench], list[Row]]:
         def measure(contender: Contender, _: int) -> Run:
             contender.read_store()
             group = f"{case}_{secrets.token_hex(4)}"
-            shape = ["-c", POP_CONNECTIONS, "-m", 32, "-t", bench.seconds, *words]
+            limits = ["-t", bench.seconds, "-n", POPPED_MAX]
+            shape = ["-c", POP_CONNECTIONS, "-m", 32, *limits, *words]
             run = contender.pop("--topic", FILLED, "--group", group, *shape)
             if run["failed"]:
                 raise LoadFailed(f"{contender.name} refused acknowledgements: {run}")
-            if run["messages"] > FILL * 0.98:
-                raise LoadFailed(f"{contender.name} emptied the topic; shorten the run: {run}")
             return run
 
         figures = Figures(case, bench.interleave(measure))

@@ -4,7 +4,8 @@
  * One thread, epoll, libc only. Each connection pops up to 32 messages of any queue (POP_MESSAGE, 200050),
  * acknowledges all of them, either in one request (BATCH_ACK_MESSAGE, 200151) or one by one without
  * waiting in between (ACK_MESSAGE, 200051), waits for every answer and pops again. What is counted are
- * messages whose acknowledgement was answered. The topic must hold messages; rmqload fills it.
+ * messages whose acknowledgement was answered, for -t seconds or until there are -n of them. The topic must
+ * hold messages; rmqload fills it.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -38,7 +39,7 @@ static const char *host = "127.0.0.1", *topic = "popload", *group = "popload_gro
 static int port = 10911, conn_count = 4, pop_max = 32, opaque = 1;
 static double seconds = 5;
 static bool is_batch, is_stopping;
-static int64_t invisible_ms = 60000, acked, pops, empty, failed;
+static int64_t invisible_ms = 60000, count_max = INT64_MAX, acked, pops, empty, failed;
 static int64_t latency_total_ns, latency_max_ns;
 
 static void die(const char *fmt, ...)
@@ -273,7 +274,7 @@ int main(int argc, char **argv)
         {"invisible", 1, 0, 'i'}, {0, 0, 0, 0},
     };
     int option;
-    while ((option = getopt_long(argc, argv, "p:T:g:b:c:m:t:i:B", options, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, "p:T:g:b:c:m:n:t:i:B", options, NULL)) != -1) {
         switch (option) {
         case 'p': port = atoi(optarg); break;
         case 'T': topic = optarg; break;
@@ -281,6 +282,7 @@ int main(int argc, char **argv)
         case 'b': broker = optarg; break;
         case 'c': conn_count = atoi(optarg); break;
         case 'm': pop_max = atoi(optarg); break;
+        case 'n': count_max = atoll(optarg); break;
         case 't': seconds = atof(optarg); break;
         case 'i': invisible_ms = atoll(optarg); break;
         case 'B': is_batch = true; break;
@@ -301,7 +303,7 @@ int main(int argc, char **argv)
         struct epoll_event events[64];
         int ready = epoll_wait(poller, events, 64, 100);
         for (int i = 0; i < ready; i++) take(events[i].data.ptr);
-        if (!is_stopping && now_ns(CLOCK_MONOTONIC) >= end) {
+        if (!is_stopping && (acked >= count_max || now_ns(CLOCK_MONOTONIC) >= end)) {
             is_stopping = true;
             counted = acked;
             elapsed = (double)(now_ns(CLOCK_MONOTONIC) - started) / 1e9;
