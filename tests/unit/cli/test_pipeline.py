@@ -31,7 +31,7 @@ def test_show(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
     assert options["--rate"] == {
         "name": "rate",
         "flag": "--rate",
-        "takes": "float",
+        "takes": "NUMBER",
         "required": False,
         "default": 0.0,
         "help": "Messages a second; 0 is no limit.",

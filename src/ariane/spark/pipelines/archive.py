@@ -73,13 +73,14 @@ def run(spark: SparkSession, config: Config, report: Report = quietly) -> Outcom
         .option("maxOffsetsPerTrigger", config.batch_messages)
         .load()
     )
+    archivist = _Archivist(lake)
     writer = (
         messages.writeStream.queryName(f"archive-{'+'.join(config.topics)}")
         .option("checkpointLocation", checkpoint)
-        .foreachBatch(_Archivist(lake))
+        .foreachBatch(archivist)
     )
     batches = run_query(writer, report, follow=config.follow, interval_s=config.interval)
-    return _outcome(before, lake.state(), len(batches), config)
+    return _outcome(archivist.added, lake.state(), len(batches))
 
 
 class _Archivist:
@@ -88,6 +89,7 @@ class _Archivist:
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
         self._may_be_a_replay = True
+        self.added: list[LakeFile] = []
 
     def __call__(self, messages: DataFrame, batch_id: int) -> None:
         """Bring one batch into the lake, unless it is there."""
@@ -105,6 +107,7 @@ class _Archivist:
         self._refuse_overlap(staged, job)
         added = tuple(lake.publish(staged, job))
         lake.commit(lambda state: Entry(kind="archive", job=query_id, batch_id=batch_id, add=added))
+        self.added += added
 
     def _refuse_overlap(self, staged: list[LakeFile], job: str) -> None:
         fault = overlap_of(self._lake.state().files.values(), staged)
@@ -127,12 +130,9 @@ def _starting(config: Config, options: dict[str, str], lake: State) -> str:
     return starting_offsets({queue: ends.get(queue, span.first) for queue, span in now.items()})
 
 
-def _outcome(before: State, after: State, batch_count: int, config: Config) -> Outcome:
-    added = [file for path, file in after.files.items() if path not in before.files]
+def _outcome(added: list[LakeFile], lake: State, batch_count: int) -> Outcome:
     by_day: dict[tuple[str, str], list[int]] = {}
     for file in added:
-        if file.topic not in config.topics:
-            continue
         totals = by_day.setdefault((file.topic, file.day), [0, 0, 0])
         totals[0] += 1
         totals[1] += file.row_count
@@ -144,7 +144,7 @@ def _outcome(before: State, after: State, batch_count: int, config: Config) -> O
             "files": sum(totals[0] for totals in by_day.values()),
             "bytes": sum(totals[2] for totals in by_day.values()),
             "batches": batch_count,
-            "lake_messages": sum(file.row_count for file in after.files.values()),
+            "lake_messages": sum(file.row_count for file in lake.files.values()),
         },
         **table_of(
             ["topic", "day", "files", "messages", "bytes"],

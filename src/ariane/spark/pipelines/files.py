@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL_PREFIX: Final = "file:"
+DRAFT: Final = ".draft"  # what a file ends with that is not in place yet
 
 
 class Found(NamedTuple):
@@ -84,7 +85,7 @@ class Files:
 
     def put(self, path: str, data: bytes) -> bool:
         """Put a file into place whole; False, and nothing done, when there is one already."""
-        draft = f"{path}.{uuid.uuid4().hex}.draft"
+        draft = f"{path}.{uuid.uuid4().hex}{DRAFT}"
         if self._is_local:
             return _linked(self._local(draft), self._local(path), data)
         stream = self._fs.create(self._path(draft), True)

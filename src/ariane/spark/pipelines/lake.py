@@ -11,12 +11,13 @@ or nothing of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 import msgspec
 
-from ariane.spark.pipelines.files import Files, Found
+from ariane.spark.pipelines.files import DRAFT, Files, Found
 from ariane.spark.pipelines.manifest import (
     Entry,
     FileRange,
@@ -52,11 +53,10 @@ class Lake:
     def state(self) -> State:
         """What the manifest adds up to now."""
         for _ in range(TRIES):
-            try:
+            with suppress(FileNotFoundError, LakeError):
                 return self._loaded()
-            except FileNotFoundError:
-                continue  # entries went into a snapshot while we read them
-        raise LakeError(f"the manifest of {self.files.root} changes faster than it can be read")
+            # Entries may have gone into a snapshot while we read them.
+        return self._loaded()
 
     def commit(self, make: Callable[[State], Entry | None]) -> State:
         """Add the entry that `make` gives for the latest state; None adds nothing.
@@ -81,11 +81,13 @@ class Lake:
         state = self.state()
         if state.version < 0:
             return state
-        self.files.put(f"{MANIFEST}/{snapshot_name(state.version)}", msgspec.json.encode(state))
-        for name in self.files.names(MANIFEST):
-            is_kept = name == snapshot_name(state.version) or version_of(name) > state.version
-            if not is_kept:
-                self.files.delete(f"{MANIFEST}/{name}")
+        state.removed = {path for path in state.removed if self.files.exists(path)}
+        name = snapshot_name(state.version)
+        self.files.put(f"{MANIFEST}/{name}", msgspec.json.encode(state))
+        for other in self.files.names(MANIFEST):
+            is_draft = other.endswith(DRAFT)  # of somebody who adds an entry now
+            if other != name and not is_draft and version_of(other) <= state.version:
+                self.files.delete(f"{MANIFEST}/{other}")
         return state
 
     def read(self, files: Iterable[LakeFile]) -> DataFrame:
@@ -169,7 +171,7 @@ class Lake:
         ]
 
     def _loaded(self) -> State:
-        names = [name for name in self.files.names(MANIFEST) if not name.endswith(".draft")]
+        names = [name for name in self.files.names(MANIFEST) if not name.endswith(DRAFT)]
         snapshots = [name for name in names if name.endswith(".snapshot.json")]
         state = State()
         if snapshots:

@@ -138,7 +138,7 @@ def run(
     plan = _planned(files, history, config)
     places = Places(history.queues.keys(), _target_queues(history, config, plan))
     pieces = plan.chunks()
-    done = {int(name) for name in files.names(DONE)}
+    done = {int(name) for name in files.names(DONE) if name.isdecimal()}  # else a draft
     pace = _Pace(config.rate, clock or SystemClock(), wait or threading.Event().wait)
     sent = 0
     for number, spans in enumerate(pieces):

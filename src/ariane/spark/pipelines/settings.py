@@ -36,6 +36,7 @@ SinkOptions = Annotated[
 
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
 BATCH_MESSAGES: Final = 1_000_000
+KINDS: Final = {str: "TEXT", int: "NUMBER", float: "NUMBER", bool: "on or off"}
 TRUE_WORDS: Final = ("true", "yes", "on", "1")
 FALSE_WORDS: Final = ("false", "no", "off", "0")
 
@@ -99,7 +100,7 @@ class Option(msgspec.Struct, frozen=True):
         if self.is_list:
             return "A,B,C"
         choices = [str(choice) for choice in get_args(self._plain) if isinstance(choice, str)]
-        return "|".join(choices) or getattr(self._plain, "__name__", str(self._plain))
+        return "|".join(choices) or KINDS[self._plain]
 
     @property
     def _plain(self) -> Any:

@@ -95,9 +95,9 @@ def test_options_as_people_are_shown_them() -> None:
     }
     assert shown == {
         "--topics": ("A,B,C", None, "The topics."),
-        "--rate": ("float", 0.0, "How fast."),
-        "--count": ("int", 10, "How many."),
+        "--rate": ("NUMBER", 0.0, "How fast."),
+        "--count": ("NUMBER", 10, "How many."),
         "--order": ("queue|key", "queue", "Which."),
-        "--dry-run": ("bool", False, "Only look."),
+        "--dry-run": ("on or off", False, "Only look."),
         "--source-options": ("KEY=VALUE", {}, "More."),
     }
