@@ -13,6 +13,7 @@ import mmap
 import os
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -46,14 +47,15 @@ def known_files(directory: Path) -> dict[int, _Known]:
     """The files of a directory by the position their names say, in order; none without it."""
     found: dict[int, _Known] = {}
     try:
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                if len(entry.name) == NAME_DIGITS and entry.name.isdecimal():
-                    size = entry.stat().st_size
-                    if size:  # else its making has just begun
-                        found[int(entry.name)] = _Known(entry.path, entry.inode(), size)
-    except FileNotFoundError:
+        paths = list(directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
         return {}
+    for path in paths:
+        if len(path.name) == NAME_DIGITS and path.name.isdecimal():
+            with suppress(FileNotFoundError):  # gone since
+                status = path.stat()
+                if status.st_size:  # else its making has just begun
+                    found[int(path.name)] = _Known(str(path), status.st_ino, status.st_size)
     return dict(sorted(found.items()))
 
 
@@ -101,10 +103,19 @@ class LogFiles:
 
     def map_at(self, log_offset: int) -> bool:
         """Map the segment that holds a log offset; False when there is none."""
+        if log_offset >= self._end:
+            self.refresh()  # it may have been made since
         for base, known in self._known.items():
             if base <= log_offset < base + known.size:
                 return self._map(base, known)
         return False
+
+    @property
+    def _end(self) -> int:
+        if not self._known:
+            return 0
+        base, known = next(reversed(self._known.items()))
+        return base + known.size
 
     def read_soon(self, first: int, end: int) -> None:
         """Begin to bring in a stretch of the log that is about to be read."""
@@ -169,19 +180,27 @@ class QueueFiles:
 
     def bounds(self) -> QueueBounds:
         """What can be read: from the first entry whose record is there to the last one whole."""
-        if not self._known:
-            return QueueBounds(0, 0)
-        low = next(iter(self._known)) // ENTRY.size
-        last, known = next(reversed(self._known.items()))
-        end = self._search(low, (last + known.size) // ENTRY.size, self._is_written)
+        low = next(iter(self._known), 0) // ENTRY.size
+        end = self._end(low)
         for _ in range(TORN_MAX):
             if end == low or self._is_true(end - 1):
                 break
             end -= 1
-        first = self._search(low, end, self._is_below_log)
+        first = self._search(low, end, self._is_gone)
         while first < end and (entry := self.entry(first)) and entry[1] == PADDING_BYTES:
             first += 1
         return QueueBounds(first, end)
+
+    def _end(self, low: int) -> int:
+        """The first offset without an entry: in the newest file that has any.
+
+        Old files may go while we look, so what is not there tells nothing of where the end is.
+        """
+        for position, known in reversed(self._known.items()):
+            first = position // ENTRY.size
+            if self.entry(first) is not None:
+                return self._search(first, first + known.size // ENTRY.size, self._is_written)
+        return low
 
     def offset_at(self, timestamp_ms: int) -> int:
         """The first offset stored at or after a moment; times never fall along a queue."""
@@ -218,9 +237,9 @@ class QueueFiles:
     def _is_written(self, queue_offset: int) -> bool:
         return self.entry(queue_offset) is not None
 
-    def _is_below_log(self, queue_offset: int) -> bool:
+    def _is_gone(self, queue_offset: int) -> bool:
         entry = self.entry(queue_offset)
-        return entry is not None and (entry[0] < self._log.first or entry[1] == PADDING_BYTES)
+        return entry is None or entry[0] < self._log.first or entry[1] == PADDING_BYTES
 
     def _is_true(self, queue_offset: int) -> bool:
         entry = self.entry(queue_offset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import shutil
 import tarfile
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ariane.clock import ManualClock
+from ariane.clock import ManualClock, SystemClock
 from ariane.disk import RealDisk
 from ariane.errors import AccessImpossible, DataLoss
 from ariane.protocol.message import StoredMessage, decode_records
@@ -234,3 +235,46 @@ def test_paths_are_found_by_the_brokers_name(tmp_path: Path) -> None:
     with pytest.raises(AccessImpossible, match="no store directory is given for broker 'c'"):
         list(read_batches(options, [QueueRange("T", "c", 0, 0, 1)], ["body"]))
     store.stop()
+
+
+SEGMENT_BYTES = 1 << 16
+
+
+def write_and_remove(root: Path, count: int) -> None:
+    """What a broker does, in a process of its own: append, flush, and let old segments go."""
+    config = config_with(segment_bytes=SEGMENT_BYTES, queue_file_bytes=20 * 200, retention_hours=0)
+    store = open_store(RealDisk(root), SystemClock(), config)  # type: ignore[arg-type]
+    for i in range(count):
+        append(store, b"%d " % i * 20)
+        if i % 500 == 499:
+            store.flush()
+            store.checkpoint()
+        if i % 2000 == 1999 and len(store._segments.files) > 6:
+            store.clean(is_asked=True)
+    store.stop()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_reader_beside_a_writer_sees_whole_messages_or_a_loss(tmp_path: Path) -> None:
+    make(tmp_path, segment_bytes=SEGMENT_BYTES, queue_file_bytes=20 * 200).stop()
+    count = 20_000
+    writer = multiprocessing.get_context("fork").Process(
+        target=write_and_remove, args=(tmp_path, count)
+    )
+    writer.start()
+    (files,) = store_metadata(options_of(tmp_path))
+    position = reads = 0
+    is_over = False
+    while not is_over:
+        is_over = not writer.is_alive()  # then one more look sees it all
+        bounds = files.bounds("T", 0)
+        assert position <= bounds.end
+        span = QueueRange("T", BROKER, 0, position, bounds.end)
+        rows = read(tmp_path, span, columns=["queueOffset", "body"], fail_on_data_loss=False)
+        found = [row["queueOffset"] for row in rows]
+        assert found == list(range(span.end - len(found), span.end))
+        assert [row["body"] for row in rows] == [b"%d " % offset * 20 for offset in found]
+        position, reads = span.end, reads + bool(rows)
+    assert writer.exitcode == 0
+    assert position == count
+    assert reads > 3
