@@ -21,6 +21,7 @@ from tests.harness.processes import ROOT, Server, anonymous_bytes, process_tree
 
 LOAD = ROOT / "benchmarks/bin/rmqload"
 POP_LOAD = ROOT / "benchmarks/bin/popload"
+RUN_S_MAX = 180
 TRIES = 3  # of a run that was noisy or went wrong
 BACKED_BYTES = 3 << 30  # about what the busiest run writes
 POPULATE_WRITE = 23  # MADV_POPULATE_WRITE
@@ -42,7 +43,7 @@ class Contender:
     server: Server
     anonymous_mb_max: float = 0
     runs: list[dict[str, object]] = field(default_factory=list)
-    topics: set[str] = field(default_factory=set)  # filled, and good for several cases
+    filled: str = ""  # a topic full of messages, once there is one
 
     @property
     def pids(self) -> list[int]:
@@ -62,7 +63,7 @@ class Contender:
         command = [str(word) for word in words]
         with self._memory_watched():
             busy, server, own, start = users_s(), self._cpu_s(), os.times(), time.monotonic()
-            done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+            done = run_to_end(command)
             wall = time.monotonic() - start
             busy, server, end = users_s() - busy, self._cpu_s() - server, os.times()
         client = end.children_user + end.children_system - own.children_user - own.children_system
@@ -136,6 +137,16 @@ class Contender:
         finally:
             for pid in pids:
                 os.kill(pid, signal.SIGCONT)
+
+
+def run_to_end(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """What a command printed; raises LoadFailed when it does not come to an end."""
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=RUN_S_MAX
+        )
+    except subprocess.TimeoutExpired as error:
+        raise LoadFailed(f"no end after {RUN_S_MAX} s: {' '.join(command)}") from error
 
 
 @dataclass

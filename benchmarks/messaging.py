@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.cases import FILL, FILLED, fill, produced
+from benchmarks.cases import FILL, fill, produced
 from benchmarks.clients import Client
 from benchmarks.figures import OURS, Figures, Row
 from benchmarks.measure import Bench, Contender, LoadFailed, Run
@@ -46,7 +46,7 @@ def pop(case: str, *words: str) -> Callable[[Bench], list[Row]]:
             group = f"{case}_{secrets.token_hex(4)}"
             limits = ["-t", bench.seconds, "-n", POPPED_MAX]
             shape = ["-c", POP_CONNECTIONS, "-m", 32, *limits, *words]
-            run = contender.pop("--topic", FILLED, "--group", group, *shape)
+            run = contender.pop("--topic", contender.filled, "--group", group, *shape)
             if run["failed"]:
                 raise LoadFailed(f"{contender.name} refused acknowledgements: {run}")
             return run
