@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
@@ -130,13 +131,16 @@ BATCH = st.tuples(
 )
 
 
-@settings(max_examples=60)
-@given(batches=st.lists(BATCH, min_size=1, max_size=4))
+WAYS = [{}, {"flush_mode": "SYNC_FLUSH"}, {"staging_enabled": True}]
+
+
+@settings(max_examples=90)
+@given(batches=st.lists(BATCH, min_size=1, max_size=4), way=st.sampled_from(WAYS))
 def test_batches_run_again_until_they_are_answered_arrive_once(
-    batches: list[tuple[list[int], list[tuple[str, CrashMode, int, bool]]]],
+    batches: list[tuple[list[int], list[tuple[str, CrashMode, int, bool]]]], way: dict[str, Any]
 ) -> None:
     """As Spark does it: a batch is tried until it was answered; a crash means a new attempt."""
-    world = StagingWorld(STORE)
+    world = StagingWorld(msgspec.structs.replace(STORE, **way))
     acknowledged: list[list[int]] = []
     for batch, (sizes, crashes) in enumerate(batches):
         for attempt, (when, mode, seed, is_saved) in enumerate(crashes):

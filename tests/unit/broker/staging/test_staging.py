@@ -160,6 +160,12 @@ def test_nobody_sends_to_the_staging_topic_or_reads_it() -> None:
     assert answer is not None
     assert answer.code == ResponseCode.TOPIC_NOT_EXIST
     assert world.rig.state.topics.get(STAGING_TOPIC) is None, "it is in no list"
+    for code in (RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.UPDATE_AND_CREATE_TOPIC):
+        fields = {"topic": STAGING_TOPIC, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+        more = {"defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG", "order": "false"}
+        refused = world.rig.call(code, fields | more)
+        assert refused is not None
+        assert refused.code != ResponseCode.SUCCESS
     world.rig.call(RequestCode.CLEAN_UNUSED_TOPIC)
     assert STAGING_TOPIC in world.rig.state.store.topics(), "nor is it cleaned away"
 
@@ -408,3 +414,21 @@ def test_the_answer_waits_for_the_disk() -> None:
     world.disk.plant("sync", OSError("the disk is broken"))
     answer = world.publish([chunk])
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+def test_rows_staged_too_long_ago_are_gone_and_that_is_told() -> None:
+    world = StagingWorld(msgspec.structs.replace(SMALL_STORE, segment_bytes=1 << 16))
+    chunk = world.chunk(names("a", 3))
+    for _ in range(3):
+        world.rig.send("T", 1, body=b"x" * 60_000)
+    world.state.store.checkpoint()
+    world.clock.step_wall(100 * 3_600_000)
+    for name, _ in world.disk.names("commitlog"):
+        world.disk.set_modified_s(f"commitlog/{name}", 0.0)
+    assert world.state.store.clean(is_asked=True) > 0
+    answer = world.publish([chunk])
+    assert answer.code == ResponseCode.QUERY_NOT_FOUND
+    assert "was removed with its segment" in (answer.remark or "")
+    again = world.chunk(names("a", 3), attempt=1)
+    assert world.publish([again]).code == ResponseCode.SUCCESS
+    assert world.rows() == names("a", 3)
