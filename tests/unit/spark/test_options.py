@@ -82,7 +82,7 @@ MEANINGS = [
     ("group", "spark-orders", "group", "spark-orders", None),
     ("timeout", "5s", "access.timeout_s", 5.0, 30.0),
     ("retries", "0", "access.retries", 0, 3),
-    ("fetchBytes", "1MiB", "access.fetch_bytes", 1 << 20, 16 << 20),
+    ("fetchBytes", "1MiB", "access.fetch_bytes", 1 << 20, 4 << 20),
     ("checkCrc", "true", "access.check_crc", True, False),
     ("storePath", "/data/store", "access.store_path", "/data/store", None),
     ("access", "bulk", "access.access", AccessWay.BULK, AccessWay.AUTO),

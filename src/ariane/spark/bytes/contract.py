@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FETCH_BYTES: Final = 16 << 20
+FETCH_BYTES: Final = 4 << 20  # of one answer; with more of it, less stays in the caches
 ROWS_PER_BATCH: Final = 10_000
 TIMEOUT_S: Final = 30.0
 RETRIES: Final = 3

@@ -78,15 +78,22 @@ class Link:
 
     def ask(self, code: RequestCode, header: Header, body: bytes = b"") -> int:
         """Send a request; the number to take its answer by."""
+        number = self.new_number()
+        self.send(encode(code, header, body, number))
+        return number
+
+    def new_number(self) -> int:
+        """The number of a request that is sent next."""
         self._opaque += 1
-        command = request(code, header, body, opaque=self._opaque)
-        command.language = LANGUAGE
-        try:
-            self._socket.sendall(command.encode())
-        except OSError as error:
-            raise self._broken(error) from error
         self._pending.add(self._opaque)
         return self._opaque
+
+    def send(self, frames: bytes) -> None:
+        """Send requests that were written elsewhere, each with a number of its own."""
+        try:
+            self._socket.sendall(frames)
+        except OSError as error:
+            raise self._broken(error) from error
 
     def take(self, opaque: int, on_head: OnHead | None = None) -> Answer:
         """The answer to a request; `on_head` sees it while its body is still on the way."""
@@ -160,6 +167,13 @@ class Link:
         if isinstance(error, TimeoutError):
             return RequestTimeout(f"{self.address} has not answered in time")
         return ConnectionLost(f"the connection to {self.address} broke: {error}")
+
+
+def encode(code: RequestCode, header: Header, body: bytes, number: int) -> bytes:
+    """A request as it is sent."""
+    command = request(code, header, body, opaque=number)
+    command.language = LANGUAGE
+    return command.encode()
 
 
 class Links:

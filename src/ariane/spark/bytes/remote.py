@@ -115,8 +115,9 @@ def _rows(
     bounds = piece.bounds
     if piece.is_lost:
         bounds = QueueBounds(max(bounds.first, piece.next_offset), bounds.end)
-    left = losses.range_of(_queue_of(queues), gatherer.next_offset, queues.end, bounds)
-    gatherer.skip_to(left.start)
+    if bounds.first > gatherer.next_offset or bounds.end < queues.end:
+        left = losses.range_of(_queue_of(queues), gatherer.next_offset, queues.end, bounds)
+        gatherer.skip_to(left.start)
     position, end = 0, len(piece.data)
     while position < end:
         position = gatherer.walk(piece.data, position)

@@ -13,21 +13,28 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from ariane.codes import PullFlag, RequestCode, ResponseCode
+from ariane.protocol.command import LENGTHS
 from ariane.protocol.headers import decode_header
 from ariane.protocol.headers.pull import PullHeader, PullReply
 from ariane.spark.bytes.contract import TAG, AccessOptions, QueueBounds, QueueRange
-from ariane.spark.bytes.link import Answer, Link
+from ariane.spark.bytes.link import Answer, Link, encode
 from ariane.spark.bytes.remote import Piece, refusal
 from ariane.topics import TOOLS_GROUP
 
 if TYPE_CHECKING:
     from ariane.spark.columns import Batches
 
-AHEAD: Final = 16  # pulls on their way
+AHEAD: Final = 32  # pulls on their way; asked for when half of them have been answered
 AHEAD_FILTERED: Final = 2  # where nobody can guess how far an answer gets
 COUNT_MAX: Final = 1024
 PULL_BYTES_MAX: Final = 1 << 20
 PROBE_EVERY: Final = 64  # pulls, then one asks for more than it expects
+
+NEXT_OFFSET: Final = "nextBeginOffset"
+# Numbers that stand for others in a request that is written once.
+NUMBER_MARK: Final = 1_987_654_321
+OFFSET_MARK: Final = 8_765_432_109_876_543_210
+COUNT_MARK: Final = 2_087_654_321
 
 REMOVED: Final = "MESSAGE_WAS_REMOVING"
 OUTCOMES: Final = frozenset(
@@ -61,11 +68,9 @@ class _Pulls:
         self, link: Link, queues: QueueRange, batches: Batches, options: AccessOptions
     ) -> None:
         self._link = link
-        self._queues = queues
-        self._tags = batches.tags
-        self._bytes_max = min(options.fetch_bytes, PULL_BYTES_MAX)
-        filtered = self._tags is not None
-        self._ahead = AHEAD_FILTERED if filtered else AHEAD
+        self._end = queues.end
+        self._frames = _Frames(queues, batches.tags, min(options.fetch_bytes, PULL_BYTES_MAX))
+        self._ahead = AHEAD if batches.tags is None else AHEAD_FILTERED
         self._waiting: deque[tuple[int, int]] = deque()  # first offset, number of the request
         self._next_first = queues.start
         self._asked = 0
@@ -74,57 +79,86 @@ class _Pulls:
     def next(self, position: int) -> tuple[int, Answer]:
         """The next answer, and the offset it was asked from; more are asked for."""
         self._next_first = max(self._next_first, position) if self._waiting else position
-        depth = self._ahead if self._stride else 1
-        while len(self._waiting) < depth and self._next_first < self._queues.end:
-            self._ask()
+        if len(self._waiting) <= self._ahead // 2:
+            self._ask(self._ahead if self._stride else 1)
         first, number = self._waiting.popleft()
         answer = self._link.take(number)
         if answer.code == ResponseCode.SUCCESS:
-            brought = decode_header(PullReply, answer.ext).next_offset - first
-            is_last = first + brought >= self._queues.end
-            if brought > 0 and not (is_last and self._stride):
+            brought = int(answer.ext[NEXT_OFFSET]) - first
+            if brought > 0 and not (self._stride and first + brought >= self._end):
                 self._stride = brought
                 self._next_first = max(self._next_first, first + brought)
         return first, answer
 
     def one(self, first: int, count: int) -> Answer:
         """Ask for a gap, and wait."""
-        return self._link.take(self._pull(first, count))
+        number = self._link.new_number()
+        self._link.send(self._frames.pull(number, first, min(count, COUNT_MAX)))
+        return self._link.take(number)
 
-    def _ask(self) -> None:
-        self._asked += 1
-        is_probe = not self._stride or self._asked % PROBE_EVERY == 0
-        first = self._next_first
-        self._waiting.append((first, self._pull(first, COUNT_MAX if is_probe else self._stride)))
-        self._next_first += self._stride or COUNT_MAX
+    def _ask(self, depth: int) -> None:
+        """Ask until so many are on their way; together, as they are cheaper for the broker then."""
+        frames = []
+        while len(self._waiting) < depth and self._next_first < self._end:
+            self._asked += 1
+            is_probe = not self._stride or self._asked % PROBE_EVERY == 0
+            first, number = self._next_first, self._link.new_number()
+            count = min(COUNT_MAX if is_probe else self._stride, self._end - first)
+            frames.append(self._frames.pull(number, first, count))
+            self._waiting.append((first, number))
+            self._next_first += self._stride or COUNT_MAX
+        if frames:
+            self._link.send(b"".join(frames))
 
-    def _pull(self, first: int, count: int) -> int:
+
+class _Frames:
+    """Requests of one range, which differ in three numbers: written once, and filled in."""
+
+    def __init__(self, queues: QueueRange, tags: frozenset[bytes] | None, bytes_max: int) -> None:
         header = PullHeader(
             group=TOOLS_GROUP,
-            topic=self._queues.topic,
-            queue_id=self._queues.queue_id,
-            queue_offset=first,
-            count_max=max(1, min(count, self._queues.end - first, COUNT_MAX)),
+            topic=queues.topic,
+            queue_id=queues.queue_id,
+            queue_offset=OFFSET_MARK,
+            count_max=COUNT_MARK,
             system_flag=int(PullFlag.SUBSCRIPTION),
             commit_offset=0,
             suspend_ms=0,
             subscription_version=0,
-            subscription="*" if self._tags is None else tag_expression(self._tags),
+            subscription="*" if tags is None else tag_expression(tags),
             expression_type=TAG,
-            bytes_max=self._bytes_max,
+            bytes_max=bytes_max,
             request_source=-1,
-            broker_name=self._queues.broker,
+            broker_name=queues.broker,
         )
-        return self._link.ask(RequestCode.PULL_MESSAGE, header)
+        whole = encode(RequestCode.PULL_MESSAGE, header, b"", NUMBER_MARK)[LENGTHS.size :]
+        # With its name around it a mark stands there once: within a text quotes are escaped.
+        before, rest = whole.split(b'"queueOffset":"%d"' % OFFSET_MARK)
+        between, rest = rest.split(b'"maxMsgNums":"%d"' % COUNT_MARK)
+        further, after = rest.split(b'"opaque":%d' % NUMBER_MARK)
+        self._parts = (
+            before + b'"queueOffset":"',
+            b'"' + between + b'"maxMsgNums":"',
+            b'"' + further + b'"opaque":',
+            after,
+        )
+
+    def pull(self, number: int, first: int, count: int) -> bytes:
+        """One pull."""
+        before, between, further, after = self._parts
+        header = b"%b%d%b%d%b%d%b" % (before, first, between, count, further, number, after)
+        return LENGTHS.pack(4 + len(header), len(header)) + header
 
 
 def _piece(answer: Answer, link: Link, first: int, batches: Batches) -> Piece:
     if answer.code not in OUTCOMES:
         raise refusal(answer.code, answer.remark, link)
+    if answer.code == ResponseCode.SUCCESS:  # nearly always, and there are many
+        ext = answer.ext
+        bounds = QueueBounds(int(ext["minOffset"]), int(ext["maxOffset"]))
+        return Piece(answer.body, int(ext[NEXT_OFFSET]), bounds)
     said = decode_header(PullReply, answer.ext)
     bounds = QueueBounds(said.min_offset, said.max_offset)
-    if answer.code == ResponseCode.SUCCESS:
-        return Piece(answer.body, said.next_offset, bounds)
     if answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY and said.next_offset > first:
         return Piece(b"", said.next_offset, bounds, is_lost=answer.remark == REMOVED)
     # Nothing there, or not there any more: the bounds tell which; if they do not, ask again.
