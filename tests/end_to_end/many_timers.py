@@ -153,7 +153,7 @@ def run(directory: Path, count: int, per_s: int, fill_s: float) -> Report:
     return report
 
 
-def faults_in(report: Report, per_s: int, late_ms_max: int = LATE_MS_MAX) -> list[str]:
+def faults_in(report: Report, per_s: int) -> list[str]:
     """What must not be."""
     found = []
     if report.lost or report.early:
@@ -162,7 +162,7 @@ def faults_in(report: Report, per_s: int, late_ms_max: int = LATE_MS_MAX) -> lis
         found.append("too many came again")
     if report.memory_max > MEMORY_MAX:
         found.append(f"more than {MEMORY_MAX >> 20} MB")
-    if report.late_ms[len(report.late_ms) * 999 // 1000] > late_ms_max:
+    if report.late_ms[len(report.late_ms) * 999 // 1000] > LATE_MS_MAX:
         found.append("some are late")
     return found
 
