@@ -17,6 +17,7 @@ TOPIC = "Delayed"
 LEVEL_1_MS = 1000
 KILLS = 6
 LATE_MS, STALLED_MS = 100, 1000
+PATIENT: dict[str, object] = {"waitTimeMillsInSendQueue": 5000}  # on a busy machine too
 
 
 class Delayer(threading.Thread):
@@ -63,7 +64,7 @@ def test_kills_lose_nothing_and_repeat_next_to_nothing(tmp_path: Path) -> None:
     dice = random.Random(seed)
     sent: list[str] = []
     for number in range(KILLS):
-        with Ariane(tmp_path).start() as server:
+        with Ariane(tmp_path).start(**PATIENT) as server:
             if number == 0:
                 with Wire(server.broker) as wire:
                     wire.create_topic(TOPIC)
@@ -73,7 +74,7 @@ def test_kills_lose_nothing_and_repeat_next_to_nothing(tmp_path: Path) -> None:
             server.kill()
             delayer.end()
             sent += delayer.acknowledged
-    with Ariane(tmp_path).start() as server, Wire(server.broker) as wire:
+    with Ariane(tmp_path).start(**PATIENT) as server, Wire(server.broker) as wire:
         wait_until(lambda: set(sent) <= came(wire).keys(), "all that was acknowledged to come")
         time.sleep(2 * LEVEL_1_MS / 1000)  # nothing is left that could come once more
         repeated = [name for name, times in came(wire).items() if times > 1]
@@ -107,7 +108,7 @@ def store_times(wire: Wire, queue_id: int) -> dict[str, int]:
 
 @pytest.mark.slow
 def test_they_come_on_time_while_others_send(tmp_path: Path) -> None:
-    with Ariane(tmp_path).start() as server, Wire(server.broker) as wire:
+    with Ariane(tmp_path).start(**PATIENT) as server, Wire(server.broker) as wire:
         wire.create_topic(TOPIC)
         wire.create_topic("Plain")
         producers = [Producer(server.broker, "Plain", f"p{index}") for index in range(2)]
