@@ -7,6 +7,7 @@ code and fields, the same messages; addresses, offsets in the log and times are 
 from __future__ import annotations
 
 import asyncio
+import os
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,7 +23,7 @@ from ariane.clock import SystemClock, Timers
 from ariane.codes import RequestCode, ResponseCode
 from ariane.config import BrokerConfig
 from ariane.disk import RealDisk
-from ariane.errors import CorruptFile, StoreLocked
+from ariane.errors import ConnectionLost, CorruptFile, StoreLocked
 from ariane.protocol.command import Command
 from ariane.protocol.message import (
     StoredMessage,
@@ -313,3 +314,31 @@ async def test_hostile_bytes_do_not_disturb_a_good_client(tmp_path: Path) -> Non
                 await reader.read()  # closed by the broker
             writer.close()
             assert (await world.call(310, send_fields(), b"x")).code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize("flush_mode", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+async def test_a_log_that_cannot_be_written_is_never_a_success(
+    tmp_path: Path, flush_mode: str
+) -> None:
+    async with running(tmp_path, flush_mode=flush_mode) as world:
+        for body in (b"by the handler", b"by the lane"):
+            assert (await world.call(310, send_fields(topic="kept"), body)).code == 0
+        world.broker.state.store.log.write_by(os.open(os.devnull, os.O_RDONLY))
+        with pytest.raises(ConnectionLost):
+            await world.call(310, send_fields(topic="kept"), b"nobody is told of this")
+        connection = await connect("127.0.0.1", world.broker.port, timers=world.timers)
+        other = World(world.broker, world.timers, connection)
+        refused = await other.call(310, send_fields(topic="kept"), b"nor of this")
+        assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "cannot be written" in refused.remark
+        answer = await other.call(11, pull_fields("kept", 0, 0))
+        assert [message.body for message in decode_records(answer.body)] == [
+            b"by the handler",
+            b"by the lane",
+        ]
+        connection.close("done")
+    async with running(tmp_path) as world:
+        answer = await world.call(11, pull_fields("kept", 0, 0))
+        assert len(decode_records(answer.body)) == 2
+        sent = await world.call(310, send_fields(topic="kept"), b"after the repair")
+        assert sent.ext["queueOffset"] == "2"

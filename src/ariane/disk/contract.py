@@ -32,11 +32,8 @@ class MappedFile(Protocol):
         """Give the range blocks of its own, so that writing there cannot fail; or DiskFull."""
         ...
 
-    def populate(self, first: int, end: int, *, clean: bool = False) -> None:
-        """Bring the pages in, ready to be written; an optimisation without visible effect.
-
-        `clean` pages are not written out by the next sync; the first write to each costs more.
-        """
+    def populate(self, first: int, end: int) -> None:
+        """Bring the pages in, ready to be written; an optimisation without visible effect."""
         ...
 
     def read_soon(self, first: int, end: int) -> None:

@@ -28,7 +28,6 @@ DIRECTORY_MODE: Final = 0o700
 PUNCH_HOLE: Final = 0x02
 KEEP_SIZE: Final = 0x01
 SYNC_ONE_BY_ONE_MAX: Final = 64
-POPULATE_READ: Final = 22  # MADV_POPULATE_READ, Linux 5.14
 POPULATE_WRITE: Final = 23
 READ_CALL_BYTES: Final = 512 << 10  # of one call Linux reads no more than a disk takes at once
 MAP_FAILED: Final = ctypes.c_void_p(-1).value
@@ -76,27 +75,13 @@ class RealMappedFile:
         with self._open() as descriptor, _full_disk(f"no room for {end - first} bytes", self.path):
             os.posix_fallocate(descriptor, first, end - first)
 
-    def populate(self, first: int, end: int, *, clean: bool = False) -> None:
+    def populate(self, first: int, end: int) -> None:
         """Bring the pages in, ready to be written; an old kernel leaves them to be faulted in."""
         buffer = self.buffer  # held, so that the pages stay mapped during the call
         start = first - first % mmap.PAGESIZE
         length = min(end, len(buffer)) - start
         if length > 0:
-            if clean:
-                self._populate_clean(self._address + start, length)
-            else:
-                _libc.madvise(self._address + start, length, POPULATE_WRITE)
-
-    def _populate_clean(self, address: int, length: int) -> None:
-        """Bring in single pages.
-
-        Read ahead, they would come in blocks of up to 2 MB, and a sync writes a whole block for one
-        byte of it that was written.
-        """
-        _libc.madvise(address, length, mmap.MADV_RANDOM)
-        _libc.madvise(address, length, POPULATE_READ)
-        if not self._is_scattered:
-            _libc.madvise(address, length, mmap.MADV_NORMAL)
+            _libc.madvise(self._address + start, length, POPULATE_WRITE)
 
     def read_soon(self, first: int, end: int) -> None:
         """Begin to bring a range in that is about to be read all over."""

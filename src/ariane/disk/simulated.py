@@ -114,7 +114,7 @@ class SimulatedFile:
         self._inode.reserved |= pages
         self._disk.done("reserve", self.path)
 
-    def populate(self, first: int, end: int, *, clean: bool = False) -> None:
+    def populate(self, first: int, end: int) -> None:
         """Nothing to do: memory is always there."""
 
     def read_soon(self, first: int, end: int) -> None:

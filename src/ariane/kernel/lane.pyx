@@ -25,7 +25,7 @@ from ariane.kernel.frames cimport (
 from ariane.kernel.pop cimport PopLane
 from ariane.kernel.log cimport (
     BLANK_BYTES, MESSAGES_PER_READ_MAX, NEEDS_QUEUE_ROOM, Draft, Index, Log, Properties, Queue, ReadLimits, ReadResult, Tags, Text,
-    find_properties, key_count, load32, next_entry, next_store_ms, place, read_entries, record_size, save32, save64,
+    find_properties, key_count, load32, next_entry, next_store_ms, place, read_entries, record_size, save32, save64, store_records,
     tags_code_of, visible_end, end_entry_of, expect_queue, expect_read, expect_write,
 )
 from ariane.kernel.waiting cimport Shelf, Waiting
@@ -150,6 +150,7 @@ cdef class Lane:
     cdef object on_timed
     cdef object on_arrivals
     cdef bint has_placed
+    cdef int fault                  # of the log, when it was last looked at
     cdef bint has_timed
     cdef bytes suffix
     cdef bytes region
@@ -370,8 +371,10 @@ cdef class LaneReader:
                 if self.now_ms > 0 and self.carry_out(frame + 8, word, size - 4 - (word & 0xFFFFFF)):
                     lane.hot_count += 1
                     if lane.now.size >= REPLY_BYTES_MAX:
+                        self.show()
                         self.send(lane.now.take())
                     continue
+                self.show()  # the handlers look at the log themselves
                 return [lane.decode(PyBytes_FromStringAndSize(<char*> frame, whole))]
         except BaseException:
             self.finish()
@@ -443,6 +446,7 @@ cdef class LaneReader:
         """Let the replies go, and tell of what arrived."""
         cdef Lane lane = self.lane
         self.is_working = False
+        self.show()
         if lane.now.size:
             self.send(lane.now.take())
         if lane.later.size:
@@ -485,12 +489,11 @@ cdef class LaneReader:
         """A pop or an acknowledgement, which waits for the disk where a send would; a pop need not."""
         cdef Lane lane = self.lane
         cdef Output output = lane.later if lane.is_sync and head.code != POP else lane.now
+        self.show()
         if head.flag & ONE_WAY_FLAG or not lane.pops.carry_out(head, body, self.now_ms, output):
             return False
         lane.later_offset = lane.log.end
-        if lane.moves_visible:
-            lane.log.visible = lane.log.end
-        else:
+        if not lane.moves_visible:
             lane.has_placed = True
         return True
 
@@ -666,6 +669,7 @@ cdef class LaneReader:
             draft.tags_code = tags_code_of(lane.log, queue, found, store_ms)
             log_offsets[i] = place(lane.log, queue, lane.index, draft, store_ms)
             if log_offsets[i] < 0:
+                self.show()
                 raise AssertionError("a batch that fitted does not fit any more")
         lane.last_topic.message_count += count
         lane.last_topic.byte_count += total
@@ -680,14 +684,26 @@ cdef class LaneReader:
         return True
 
     cdef int grew(self, Queue queue) except -1:
-        """Show what was placed, and note who waits for it."""
+        """Note what was placed, and who waits for it."""
         cdef Lane lane = self.lane
-        if lane.moves_visible:
-            lane.log.visible = lane.log.end
-        else:
+        if not lane.moves_visible:
             lane.has_placed = True
         if queue.is_waiting and (not lane.arrivals or lane.arrivals[len(lane.arrivals) - 1] is not queue):
             lane.arrivals.append(queue)
+        return 0
+
+    cdef int show(self) except -1:
+        """Put what was placed into its file, and let consumers see it."""
+        cdef Lane lane = self.lane
+        if not store_records(lane.log) or lane.log.fault != lane.fault:
+            # Nobody is told of what is not in the file; the store says why from now on.
+            lane.fault = lane.log.fault
+            lane.now.size = lane.later.size = 0
+            lane.arrivals = []
+            lane.on_placed()
+            raise FrameError(f"the commit log cannot be written (errno {lane.log.fault})")
+        if lane.moves_visible:
+            lane.log.visible = lane.log.end
         return 0
 
     cdef Output output_for(self, Properties* found):
@@ -781,6 +797,7 @@ cdef class LaneReader:
         queue = <Queue> grant.queues[queue_id]
         if queue is None or first < queue.min_offset:
             return False
+        self.show()
         limits = lane.limits
         limits.count_max = <int32_t> max(count_max, 1)
         limits.scan_count_max = max(limits.scan_count_max, count_max)

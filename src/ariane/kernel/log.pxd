@@ -26,6 +26,7 @@ cdef enum Refusal:
     NEEDS_QUEUE_ROOM = -2
     NEEDS_INDEX_ROOM = -3
     TOO_LARGE = -4
+    NOT_STORED = -5
 
 cdef struct Text:
     const uint8_t* at
@@ -107,6 +108,11 @@ cdef class Log(Maps):
     cdef int delay_count
     cdef uint8_t* staging
     cdef object staging_buffer
+    cdef uint8_t* desk              # records from `stored` to `end`, on their way to the file
+    cdef int64_t desk_bytes
+    cdef int64_t stored
+    cdef int descriptor             # the newest segment's; -1: records are written through the map
+    cdef readonly int fault         # errno of the write that failed
 
 cdef class Queue(Maps):
     cdef uint8_t* tail              # the newest file, and the entries it holds
@@ -147,6 +153,7 @@ cdef bint next_entry(Text* rest, Draft* draft) noexcept nogil
 cdef uint8_t* end_entry_of(Queue queue) noexcept nogil
 cdef void expect_queue(Queue queue) noexcept nogil
 cdef int64_t next_store_ms(Log log, int64_t now_ms) noexcept nogil
+cdef bint store_records(Log log) noexcept nogil
 cdef int64_t place(Log log, Queue queue, Index index, Draft* draft, int64_t store_ms) noexcept nogil
 cdef void read_entries(Log log, Queue queue, int64_t first, Tags tags, const ReadLimits* limits,
                        Text* slices, ReadResult* result) noexcept nogil

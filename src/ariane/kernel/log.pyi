@@ -5,6 +5,7 @@ SEGMENT_NEEDED: int
 QUEUE_ROOM_NEEDED: int
 INDEX_ROOM_NEEDED: int
 RECORD_TOO_LARGE: int
+RECORD_NOT_STORED: int
 
 class Maps:
     file_bytes: int
@@ -22,6 +23,7 @@ class Log(Maps):
     visible: int
     last_store_ms: int
     record_bytes_max: int
+    fault: int
     def __init__(
         self,
         segment_bytes: int,
@@ -32,6 +34,8 @@ class Log(Maps):
     ) -> None: ...
     @property
     def free_bytes(self) -> int: ...
+    def write_by(self, descriptor: int) -> None: ...
+    def store(self) -> bool: ...
     def stage(self, buffer: Any) -> None: ...
     def seal(self) -> None: ...
     def append(

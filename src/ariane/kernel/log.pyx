@@ -1,8 +1,10 @@
-"""Commit log, consume queues and index files, written and read through their maps.
+"""Commit log, consume queues and index files, read through their maps.
 
 One call to `place` writes a record, its queue entry and its index entries; nothing else does. The
-size of a record and the size of a queue entry are written last, so that a killed process leaves
-either a whole one or none. Nothing here opens, grows or removes a file: when room is missing the
+entries go through the maps. Records gather on a desk, and one system call puts all that a socket
+read brought into the file, before anybody is told of it (docs/decisions/0015). Where there is no
+file to call on, as in tests, they go through the map too; then a record's size is written last, as
+an entry's always is, so that a killed process leaves either a whole one or none. Nothing here opens, grows or removes a file: when room is missing the
 caller is told which (`Refusal`) and nothing has been written. Formats: docs/formats/.
 """
 
@@ -10,10 +12,18 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyOb
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free
+from libc.errno cimport EINTR, ENOMEM, errno
+from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memchr, memcmp, memcpy, memset
 
 from ariane.kernel.hashing cimport body_crc, java_hash_from
+
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t pwrite(int descriptor, const void* buffer, size_t size, int64_t position)
+    int close(int descriptor)
+
+
 
 # Records (docs/formats/record.md). Positions up to the born host are fixed; an IPv6 host moves the rest.
 cdef enum:
@@ -54,10 +64,13 @@ cdef enum:
     PROPERTIES_BYTES_MAX = 32767
     SECTOR_BYTES = 512
 
+cdef int64_t DESK_BYTES = 1 << 20  # more than most socket reads bring, and at home in the processor's cache
+
 SEGMENT_NEEDED = NEEDS_SEGMENT
 QUEUE_ROOM_NEEDED = NEEDS_QUEUE_ROOM
 INDEX_ROOM_NEEDED = NEEDS_INDEX_ROOM
 RECORD_TOO_LARGE = TOO_LARGE
+RECORD_NOT_STORED = NOT_STORED
 
 
 cdef class Maps:
@@ -145,6 +158,30 @@ cdef class Log(Maps):
         self.record_bytes_max = record_bytes_max or segment_bytes
         self.staging = NULL
         self.staging_buffer = None
+        self.desk = NULL
+        self.desk_bytes = 0
+        self.descriptor = -1
+        self.fault = 0
+
+    def __dealloc__(self):
+        if self.descriptor >= 0:
+            close(self.descriptor)
+        free(self.desk)
+
+    def write_by(self, int descriptor) -> None:
+        """Write the newest segment by calls on this descriptor, which is the log's to close; -1: by its map."""
+        if not store_records(self):
+            raise OSError(self.fault, "cannot write the commit log")
+        if self.descriptor >= 0:
+            close(self.descriptor)
+        self.descriptor = descriptor
+        self.stored = self.end
+        if descriptor >= 0 and not clear_desk(self, DESK_BYTES):
+            raise MemoryError
+
+    def store(self) -> bool:
+        """Put every record into its file; False, with `fault` set, if that is impossible."""
+        return store_records(self)
 
     def stage(self, buffer) -> None:
         """Write the newest segment through `buffer` instead of its map, until told otherwise (None)."""
@@ -173,11 +210,16 @@ cdef class Log(Maps):
             return
         if rest < BLANK_BYTES:
             raise ValueError(f"{rest} bytes are left in the segment: too few for a blank record")
+        if not store_records(self):
+            raise OSError(self.fault, "cannot write the commit log")
         cdef uint8_t* to = write_address(self, self.end)
         save32(to + MAGIC_AT, MAGIC_BLANK)
         publish()
         save32(to + SIZE_AT, <uint32_t> rest)
+        if self.descriptor >= 0 and not write_out(self, BLANK_BYTES):
+            raise OSError(self.fault, "cannot write the commit log")
         self.end += rest
+        self.stored = self.end
 
     def append(self, Queue queue not None, Index index, bytes body not None,
                bytes properties not None, *, int32_t flag, int32_t system_flag, int64_t born_ms,
@@ -205,6 +247,7 @@ cdef class Log(Maps):
 
     def record(self, int64_t log_offset, int64_t end) -> bytes | None:
         """The record at `log_offset` if one lies there whole below `end`, else None."""
+        store_records(self)
         cdef int64_t size = readable_size(self, log_offset, end)
         if size == 0:
             return None
@@ -212,6 +255,7 @@ cdef class Log(Maps):
 
     def store_ms_of(self, int64_t log_offset) -> int:
         """When the record at `log_offset` was stored; 0 when there is none."""
+        store_records(self)
         cdef int64_t size = readable_size(self, log_offset, self.end)
         if size == 0:
             return 0
@@ -685,6 +729,8 @@ cdef int64_t place(Log log, Queue queue, Index index, Draft* draft, int64_t stor
     cdef uint8_t* entry = end_entry_of(queue)
     if entry == NULL:
         return NEEDS_QUEUE_ROOM
+    if log.descriptor >= 0 and log_offset - log.stored + size > log.desk_bytes and not clear_desk(log, size):
+        return NOT_STORED
     cdef int32_t[KEYS_AT_ONCE] hashes
     cdef int hash_count = 0, i
     if index is not None:
@@ -741,7 +787,51 @@ cdef int64_t place(Log log, Queue queue, Index index, Draft* draft, int64_t stor
     return log_offset
 
 
+cdef bint store_records(Log log) noexcept nogil:
+    """Put what lies on the desk into the file; False, with `fault` set, if that is impossible.
+
+    Then the log ends where the file does: nobody has been told of the rest.
+    """
+    if log.descriptor >= 0 and log.stored < log.end:
+        if not write_out(log, log.end - log.stored):
+            log.end = log.stored
+            return False
+    log.stored = log.end
+    return True
+
+
+cdef bint write_out(Log log, int64_t byte_count) noexcept nogil:
+    """Write so many bytes of the desk where `stored` says."""
+    cdef int64_t position = (log.stored - log.first_position) % log.file_bytes, done = 0
+    cdef ssize_t written
+    while done < byte_count:
+        written = pwrite(log.descriptor, log.desk + done, byte_count - done, position + done)
+        if written > 0:
+            done += written
+        elif errno != EINTR:
+            log.fault = errno
+            return False
+    return True
+
+
+cdef bint clear_desk(Log log, int64_t byte_count) noexcept nogil:
+    """Have an empty desk with room for so many bytes."""
+    cdef uint8_t* grown
+    if not store_records(log):
+        return False
+    if byte_count > log.desk_bytes:
+        grown = <uint8_t*> realloc(log.desk, byte_count)
+        if grown == NULL:
+            log.fault = ENOMEM
+            return False
+        log.desk = grown
+        log.desk_bytes = byte_count
+    return True
+
+
 cdef inline uint8_t* write_address(Log log, int64_t log_offset) noexcept nogil:
+    if log.descriptor >= 0:
+        return log.desk + (log_offset - log.stored)
     if log.staging != NULL:
         return log.staging + (log_offset - log.first_position) % log.file_bytes
     return log.at(log_offset)

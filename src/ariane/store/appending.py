@@ -13,7 +13,14 @@ from ariane.clock import Clock
 from ariane.disk import MappedFile
 from ariane.errors import MessageTooLarge
 from ariane.kernel import chunks
-from ariane.kernel.log import INDEX_ROOM_NEEDED, QUEUE_ROOM_NEEDED, SEGMENT_NEEDED, Log, Queue
+from ariane.kernel.log import (
+    INDEX_ROOM_NEEDED,
+    QUEUE_ROOM_NEEDED,
+    RECORD_NOT_STORED,
+    SEGMENT_NEEDED,
+    Log,
+    Queue,
+)
 from ariane.store.hosts import host_bytes_of, message_id_of
 from ariane.store.indexes import Indexes
 from ariane.store.messages import (
@@ -169,6 +176,8 @@ class Appender:
                 # More keys than a whole file can hold go without the index.
                 index = None if is_index_asked else self._indexes.make_room(keys)
                 is_index_asked = True
+            elif log_offset == RECORD_NOT_STORED:
+                raise OSError(self._log.fault, "cannot write the commit log")
             else:
                 raise MessageTooLarge(
                     f"a message of {len(entry.body)} bytes with {len(entry.properties)} bytes of"

@@ -1,10 +1,8 @@
-"""Ahead of the writer: the next segment is made, and the pages it will write are brought in.
+"""Ahead of the writer: the next segment is made, and pages of other files are brought in.
 
-A page fault on the loop costs more than a whole message, and making a segment many times that; both
-are done on a lane before they are needed. Only what is about to be written is brought in, because
-every such page is dirty and will be written to the disk, used or not. Where each message waits for
-a sync the pages come in clean instead: a sync writes whatever is dirty in the file, and would take
-tens of milliseconds for pages that nobody has used yet.
+Making a segment takes longer than many messages, and a page fault on the loop longer than one; both
+are done on a lane before they are needed. The log itself is written by calls and needs no pages
+ahead (docs/decisions/0015).
 """
 
 from __future__ import annotations
@@ -22,9 +20,6 @@ from ariane.store.segments import Segments
 
 logger: Final = logging.getLogger("ariane.store")
 
-BUSY_AHEAD_BYTES: Final = 64 << 20
-IDLE_AHEAD_BYTES: Final = 4 << 20
-STEP_BYTES: Final = 4 << 20  # asked for at once
 INDEX_AHEAD_ENTRIES: Final = 400_000  # some 100 ms of the most that is sent
 INDEX_STEP_BYTES: Final = 1 << 20
 CALL_BYTES: Final = 512 << 10  # no call keeps the address space from mapping files for longer
@@ -32,33 +27,22 @@ RETRY_S: Final = 1.0
 
 
 class Preparation:
-    """Keeps a segment and some pages ready."""
+    """Keeps a segment ready, and pages of the index and the queues."""
 
-    def __init__(
-        self, log: Log, segments: Segments, clock: Clock, lane: Lane, *, clean: bool = False
-    ) -> None:
+    def __init__(self, log: Log, segments: Segments, clock: Clock, lane: Lane) -> None:
         self._log = log
         self._segments = segments
         self._clock = clock
         self._lane = lane
-        self._clean = clean
-        self._populated = log.end
-        self._last_end = log.end
         self._indexed = (0, 0)  # file and entry at the last look
         self._is_creating = False
-        self._is_populating = False
         self._is_indexing = False
         self._retry_at_s = 0.0
 
-    def look(self, *, is_mapped: bool = True) -> None:
-        """Start whatever should be ready by now and is not; pages only if they are written to."""
+    def look(self) -> None:
+        """Start to make the next segment once it will be needed soon."""
         if self._segments.next is None and self._log.free_bytes < self._log.file_bytes // 4:
             self._create()
-        if not is_mapped:
-            return
-        ahead = BUSY_AHEAD_BYTES if self._log.end > self._last_end else IDLE_AHEAD_BYTES
-        self._last_end = self._log.end
-        self._populate(self._log.end + ahead)
 
     def look_at_index(self, newest: IndexFile) -> None:
         """Have blocks and pages ready for the keys to come, while messages do come."""
@@ -105,37 +89,14 @@ class Preparation:
 
     def bring_in(self, file: MappedFile, first: int, end: int) -> None:
         """Bring in pages of another file that is about to be written all over."""
-        self._lane.run(lambda: _populate([(file, first, end)]), lambda future: None)
-
-    def _populate(self, end: int) -> None:
-        first = max(self._populated, self._log.end)
-        if self._is_populating or end - first < min(STEP_BYTES, self._log.file_bytes):
-            return
-        ranges = self._segments.ranges(first, end)
-        following, beyond = self._segments.next, end - self._log.end_position
-        if following is not None and beyond > 0:
-            start = max(first - self._log.end_position, 0)
-            ranges.append((following, start, min(beyond, following.size)))
-        else:
-            end = min(end, self._log.end_position)
-        if ranges:
-            self._is_populating = True
-            self._lane.run(
-                lambda: _populate(ranges, clean=self._clean),
-                lambda future: self._did_populate(end),
-            )
-
-    def _did_populate(self, end: int) -> None:
-        self._is_populating = False
-        self._populated = end
+        self._lane.run(lambda: _populate(file, first, end), lambda future: None)
 
 
 def _reserve_and_populate(file: MappedFile, first: int, end: int) -> None:
     file.reserve(first, end)
-    _populate([(file, first, end)])
+    _populate(file, first, end)
 
 
-def _populate(ranges: list[tuple[MappedFile, int, int]], *, clean: bool = False) -> None:
-    for file, first, end in ranges:
-        for start in range(first, end, CALL_BYTES):
-            file.populate(start, min(start + CALL_BYTES, end), clean=clean)
+def _populate(file: MappedFile, first: int, end: int) -> None:
+    for start in range(first, end, CALL_BYTES):
+        file.populate(start, min(start + CALL_BYTES, end))

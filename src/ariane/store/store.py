@@ -175,6 +175,7 @@ class Store:
         self._mark_in_use()  # before anything is made: what a kill leaves unsynced must be known
         if self.config.index_enabled:
             self._indexes.make_room(1)  # an append without an index would lose its keys
+        self._write_by_calls()
         if self._loop is not None and self._is_sync and self._segments.has_descriptors:
             self._flusher.syncing = self._sync_thread = ThreadSyncing(self._loop, self._mark_failed)
         self._is_started = True
@@ -197,6 +198,8 @@ class Store:
                 self._fail(f"the store could not be stopped cleanly: {error}")
         self._is_started = False
         self.timer.close()
+        with suppress(OSError):  # nobody was told of what cannot be written
+            self.log.write_by(-1)
         self._segments.close()
         self._queues.close()
         self._indexes.close()
@@ -261,8 +264,10 @@ class Store:
         try:
             placed = self._appender.append(message)
         except OSError as error:
+            self._raise_if_unwritten()
             raise StoreError(f"no room could be made for the message: {error}") from error
         self.advance()
+        self._raise_if_unwritten()
         return placed
 
     def append_batch(self, batch: NewBatch) -> PlacedBatch:
@@ -271,8 +276,10 @@ class Store:
         try:
             placed = self._appender.append_batch(batch)
         except OSError as error:
+            self._raise_if_unwritten()
             raise StoreError(f"no room could be made for the batch: {error}") from error
         self.advance()
+        self._raise_if_unwritten()
         return placed
 
     def append_rows(self, rows: StagedRows, note_of: Callable[[int], NewMessage]) -> PlacedRows:
@@ -284,8 +291,10 @@ class Store:
         try:
             placed = self._appender.append_rows(rows, note_of)
         except OSError as error:
+            self._raise_if_unwritten()
             raise StoreError(f"no room could be made for the rows: {error}") from error
         self.advance()
+        self._raise_if_unwritten()
         return placed
 
     def make_room(self, queue: Queue) -> bool:
@@ -298,10 +307,17 @@ class Store:
 
     def advance(self) -> None:
         """Records have been placed, here or by the kernel's lane: let the watermarks follow."""
-        if self._is_sync:
+        if not self.log.store() or self.log.fault:
+            self._fail(f"the commit log cannot be written: {os.strerror(self.log.fault)}")
+        elif self._is_sync:
             self._flush_soon()
         elif self.shows_at_once:
             self.log.visible = self.log.end
+
+    def _raise_if_unwritten(self) -> None:
+        if self.log.fault:
+            self.advance()
+            raise StoreReadOnly(str(self.read_only_reason))
 
     def flush(self) -> None:
         """Sync the log up to its end, or begin to."""
@@ -328,7 +344,7 @@ class Store:
     def prepare(self) -> None:
         """Have the next segment and the next pages ready."""
         if self.read_only_reason is None:
-            self._preparation.look(is_mapped=self._staging is None)
+            self._preparation.look()
             if self.config.index_enabled and self._indexes.files:
                 self._preparation.look_at_index(self._indexes.files[-1])
 
@@ -555,7 +571,7 @@ class Store:
             mark_failed=self._mark_failed,
         )
         self._preparation = Preparation(
-            self.log, self._segments, self._clock, self._lanes["prepare"], clean=self._is_sync
+            self.log, self._segments, self._clock, self._lanes["prepare"]
         )
         self._queues.on_reserved = self._preparation.bring_in
         # Keys are spread over all slots: each page of them would be faulted in on the loop.
@@ -633,9 +649,15 @@ class Store:
         if (refusal := self.refusal) is not None:
             raise refusal
 
+    def _write_by_calls(self) -> None:
+        """Have records written to the newest segment by system calls, where there is a file."""
+        if self._staging is None and self._segments.has_descriptors:
+            self.log.write_by(os.dup(self._segments.files[-1].descriptor()))
+
     def _rolled(self, file: MappedFile) -> None:
         if self._staging is not None:
             self._staging.begin(file)
+        self._write_by_calls()
         logger.info("segment rolled base_offset=%d", self.log.end)
 
     def _commit(self) -> None:
