@@ -118,7 +118,7 @@ async def test_a_commit_that_is_not_answered_is_left_to_the_checker(
     async with running("a", orders=4) as cluster, client_of(cluster) as client:
         broker = await broker_of(cluster)
         broker.answers[END] = silent
-        async with client.transaction("orders", b"...", timeout=0.05):
+        async with client.transaction("orders", b"...", timeout=0.5):
             pass
         assert "the broker will ask" in caplog.text
 
