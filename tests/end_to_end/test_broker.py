@@ -222,7 +222,8 @@ async def test_a_stop_answers_for_every_message_it_keeps(tmp_path: Path) -> None
         ]
         sends = [world.connection.start_request(command, DEADLINE_S) for command in commands]
         store = world.broker.state.store
-        while store.written == store.flushed:  # noqa: ASYNC110 - the very next turn is wanted
+        # Until some answers wait for the disk.
+        while store.written == store.flushed and not sends[-1].done():  # noqa: ASYNC110 - the next turn
             await asyncio.sleep(0)
         await world.broker.stop()
         outcomes = await asyncio.gather(*sends, return_exceptions=True)
