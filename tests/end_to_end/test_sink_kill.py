@@ -13,9 +13,9 @@ import pytest
 
 from ariane.spark import broker_talk
 from ariane.spark.broker_talk import talk_to
-from ariane.spark.publishing import Batch
+from ariane.spark.parts import Batch
 from ariane.spark.sink_options import sink_options
-from ariane.spark.writer import publish_parts, write_part
+from ariane.spark.writing import publish_parts, write_part
 from ariane.sync import Client
 from tests.harness.processes import Ariane, wait_until
 

@@ -19,7 +19,8 @@ from ariane.codes import RequestCode, ResponseCode
 from ariane.errors import ClientError, ConnectionLost, RequestFailed
 from ariane.protocol.command import Command
 from ariane.protocol.headers import Header, encode_header
-from ariane.spark.publishing import Batch, StagedChunk, discard, plan_of, publish
+from ariane.spark.parts import Batch, StagedChunk
+from ariane.spark.publishing import discard, plan_of, publish
 from tests.unit.broker.rig import Peer
 from tests.unit.broker.staging.world import QUERY, StagingWorld
 
@@ -87,7 +88,9 @@ class Brokers:
                 sequence=sequences[broker],
             )
             sequences[broker] += 1
-            chunks.append(StagedChunk(broker, reference))
+            chunks.append(
+                StagedChunk(broker, reference.offset, reference.row_count, reference.crc32)
+            )
         return chunks
 
     def rows(self) -> list[str]:

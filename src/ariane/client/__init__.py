@@ -1,24 +1,33 @@
 """Clients: send, consume and administer over the remoting protocol.
 
 `Client` is asyncio's; `ariane.client.sync` has its blocking twin.
+
+What is named here is imported when it is first asked for: a process that only sends, as each
+micro-batch of Spark starts some, does not pay for consumers.
 """
 
-from ariane.client.admin import Admin, QueueStats
-from ariane.client.client import Client
-from ariane.client.dedup import Dedup, MemoryStore, RedisStore, SqliteStore
-from ariane.client.messages import Message, SendReceipt, SendStatus
-from ariane.client.producer import Producer
-from ariane.client.pull_consumer import PullConsumer, Pulled, PullStatus
-from ariane.client.push_consumer import PushConsumer
-from ariane.client.queues import Selector, by_hash
-from ariane.client.received import ReceivedMessage
-from ariane.client.retrying import Retry, RetryLater
-from ariane.client.routes import TopicRoute
-from ariane.client.starting import Start
-from ariane.client.tracking import Track, TrackType
-from ariane.client.transactions import Transaction, TransactionState
-from ariane.protocol.bodies import MessageQueue
-from ariane.protocol.message import StoredMessage
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ariane.client.admin import Admin, QueueStats
+    from ariane.client.client import Client
+    from ariane.client.dedup import Dedup, MemoryStore, RedisStore, SqliteStore
+    from ariane.client.messages import Message, SendReceipt, SendStatus
+    from ariane.client.producer import Producer
+    from ariane.client.pull_consumer import PullConsumer, Pulled, PullStatus
+    from ariane.client.push_consumer import PushConsumer
+    from ariane.client.queues import Selector, by_hash
+    from ariane.client.received import ReceivedMessage
+    from ariane.client.retrying import Retry, RetryLater
+    from ariane.client.routes import TopicRoute
+    from ariane.client.starting import Start
+    from ariane.client.tracking import Track, TrackType
+    from ariane.client.transactions import Transaction, TransactionState
+    from ariane.protocol.bodies import MessageQueue
+    from ariane.protocol.message import StoredMessage
 
 __all__ = [
     "Admin",
@@ -50,3 +59,42 @@ __all__ = [
     "TransactionState",
     "by_hash",
 ]
+
+_MODULES: Final = {
+    "Admin": "ariane.client.admin",
+    "Client": "ariane.client.client",
+    "Dedup": "ariane.client.dedup",
+    "MemoryStore": "ariane.client.dedup",
+    "Message": "ariane.client.messages",
+    "MessageQueue": "ariane.protocol.bodies",
+    "Producer": "ariane.client.producer",
+    "PullConsumer": "ariane.client.pull_consumer",
+    "PullStatus": "ariane.client.pull_consumer",
+    "Pulled": "ariane.client.pull_consumer",
+    "PushConsumer": "ariane.client.push_consumer",
+    "QueueStats": "ariane.client.admin",
+    "ReceivedMessage": "ariane.client.received",
+    "RedisStore": "ariane.client.dedup",
+    "Retry": "ariane.client.retrying",
+    "RetryLater": "ariane.client.retrying",
+    "Selector": "ariane.client.queues",
+    "SendReceipt": "ariane.client.messages",
+    "SendStatus": "ariane.client.messages",
+    "SqliteStore": "ariane.client.dedup",
+    "Start": "ariane.client.starting",
+    "StoredMessage": "ariane.protocol.message",
+    "TopicRoute": "ariane.client.routes",
+    "Track": "ariane.client.tracking",
+    "TrackType": "ariane.client.tracking",
+    "Transaction": "ariane.client.transactions",
+    "TransactionState": "ariane.client.transactions",
+    "by_hash": "ariane.client.queues",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'ariane.client' has no attribute {name!r}")
+    value: object = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value

@@ -10,11 +10,13 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from functools import lru_cache
+from random import SystemRandom  # noqa: TID251 - the sink's dice
 from typing import Any, Final, TypeVar
 
-from ariane.client import Client
 from ariane.client.loop_thread import LoopThread
 from ariane.client.routes import MASTER_ID, Address
+from ariane.client.session import Session
+from ariane.clock import SystemClock
 from ariane.codes import RequestCode, ResponseCode
 from ariane.errors import (
     BrokerBusy,
@@ -25,7 +27,8 @@ from ariane.errors import (
     RequestTimeout,
     RouteNotFound,
 )
-from ariane.protocol.bodies import MessageQueue
+from ariane.protocol import fastjson
+from ariane.protocol.bodies import ClusterInfo, MessageQueue
 from ariane.protocol.command import Command, request
 from ariane.protocol.headers import Header
 from ariane.protocol.headers.send import SendHeaderV2
@@ -63,16 +66,15 @@ class BrokerTalk:
     """A cluster, as the sink of one process sees it."""
 
     def __init__(self, name_servers: tuple[str, ...]) -> None:
-        self._client = Client(";".join(name_servers))
-        self._session = self._client.session
+        self._session = Session(name_servers, clock=SystemClock(), random=SystemRandom())
         self._thread = LoopThread()
-        self._thread.run(self._client.open())
+        self._thread.run(self._session.open())
         self._can_stage: bool | None = None
 
     def close(self) -> None:
         """Take leave of the brokers and end the thread."""
         if self._thread.is_running:
-            self._thread.run(self._client.close())
+            self._thread.run(self._session.close())
             self._thread.stop()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -99,7 +101,8 @@ class BrokerTalk:
 
     async def masters(self) -> dict[str, Address]:
         """Every broker that can be written to, by name."""
-        info = await self._client.admin.cluster()
+        answer = await self._session.ask(request(RequestCode.GET_BROKER_CLUSTER_INFO))
+        info = fastjson.decode(answer.body, ClusterInfo)
         return {
             name: broker.addresses[MASTER_ID]
             for name, broker in info.brokers.items()

@@ -15,7 +15,6 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import msgspec
 
@@ -26,28 +25,9 @@ from ariane.protocol.command import Command
 from ariane.protocol.headers import decode_header
 from ariane.protocol.headers.staging import BatchHeader, BatchReply, PublishHeader
 from ariane.spark.broker_talk import BrokerTalk, may_pass
+from ariane.spark.parts import Batch, StagedChunk
 
 log = logging.getLogger("ariane.spark")
-
-KEEP_HOURS: Final = 24 * 30  # for a stream that is not heard of
-KEEP_JOB_HOURS: Final = 24  # a batch job has one batch
-
-
-@dataclass(frozen=True, slots=True)
-class StagedChunk:
-    """A chunk that waits on a broker."""
-
-    broker: str
-    reference: ChunkReference
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """One batch of one query."""
-
-    query: str
-    number: int
-    keep_hours: int = KEEP_HOURS
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +45,8 @@ def plan_of(parts: Iterable[Sequence[StagedChunk]]) -> BatchPlan:
     brokers: dict[str, list[ChunkReference]] = {}
     for part in parts:
         for chunk in part:
-            brokers.setdefault(chunk.broker, []).append(chunk.reference)
+            reference = ChunkReference(chunk.offset, chunk.row_count, chunk.crc32)
+            brokers.setdefault(chunk.broker, []).append(reference)
     return BatchPlan(brokers)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ariane.client.routes import addresses_of
-from ariane.errors import ClientError, ConfigError
+from ariane.errors import ConfigError
 from ariane.spark.option_values import OptionReader
 from ariane.topics import is_system_topic, topic_fault
 
@@ -28,6 +28,9 @@ SPARKS_OWN: Final = (
     "owner",
     "is_managed",
 )
+
+
+_ADDRESS: Final = re.compile(r"\S+:\d{1,5}")
 
 
 class Guarantee(StrEnum):
@@ -60,10 +63,10 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     servers = reader.text("namesrv") or reader.text("nameServer")
     if servers is None:
         raise ConfigError("where do the messages go? give namesrv, as in 127.0.0.1:9876")
-    try:
-        name_servers = tuple(addresses_of(servers))
-    except ClientError as error:
-        raise ConfigError(f"namesrv: {error}") from error
+    name_servers = tuple(part.strip() for part in servers.replace(",", ";").split(";") if part)
+    for address in name_servers:
+        if _ADDRESS.fullmatch(address) is None:
+            raise ConfigError(f"namesrv: {address!r} is not HOST:PORT, as in 127.0.0.1:9876")
     topic = reader.text("topic")
     if topic is not None:
         check_topic(topic)

@@ -21,10 +21,11 @@ from pyspark.sql.types import (
 
 from ariane.codes import RequestCode, ResponseCode
 from ariane.errors import ClientError, ConfigError, InvalidMessage
-from ariane.spark import broker_talk, writer
+from ariane.spark import broker_talk, writer, writing
 from ariane.spark.broker_talk import talk_to
-from ariane.spark.publishing import Batch
-from ariane.spark.writer import WrittenPart, parts_of, publish_parts, stream_writer, write_part
+from ariane.spark.parts import Batch, WrittenPart
+from ariane.spark.writer import stream_writer
+from ariane.spark.writing import parts_of, publish_parts, write_part
 from ariane.sync import Client
 from ariane.testing import EmbeddedBroker
 
@@ -34,7 +35,7 @@ TEXT_MAP = pa.map_(pa.string(), pa.string())
 @pytest.fixture(autouse=True)
 def _own_connections(ariane_broker: EmbeddedBroker) -> Iterator[None]:
     """Connections are kept for as long as a process lives; these brokers are not."""
-    writer._warned.clear()
+    writing._warned.clear()
     yield
     talk_to((ariane_broker.name_server,)).close()
     broker_talk.talk_to.cache_clear()
