@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 AHEAD_ROWS: Final = 20_000  # brought in from the disk before they are needed
 AHEAD_BYTES_MAX: Final = 64 << 20  # a stretch of the log this long may lie between them
+LEASED_ROWS_MIN: Final = 20_000  # a reader of fewer is done before a lease is granted
+PROVEN_S: Final = 30.0  # for which a store counts as the broker's once it was shown to be
 TORN_ATTEMPTS: Final = 5  # at an entry whose record is not there: a shared disk may lag
 TORN_PAUSE_S: Final = 0.05
 
@@ -61,6 +63,7 @@ class DirectReader:
         self._leases = leases
         self._pause = pause or threading.Event().wait
         self._stores: dict[tuple[str | None, str], StoreFiles] = {}
+        self._proven_s: dict[AccessOptions, dict[str, float]] = {}  # by broker, when last
 
     def read(
         self, queues: QueueRange, batches: Batches, options: AccessOptions, losses: LossRules
@@ -155,10 +158,17 @@ class DirectReader:
     def _lease(
         self, queues: QueueRange, files: QueueFiles, first: int, options: AccessOptions
     ) -> Lease:
+        """A lease for what takes a while; for less, as often as it proves that this is the log."""
+        proven_s = self._proven_s.setdefault(options, {})
+        now_s = self._leases.now_s()
+        is_short = queues.end - first < LEASED_ROWS_MIN
+        if is_short and now_s - proven_s.get(queues.broker, -PROVEN_S) < PROVEN_S:
+            return Lease(None)
         lease = self._leases.new(queues, options)
         found = files.record_at(first)
         if found is not None:
             lease.begin(*found)
+            proven_s[queues.broker] = now_s
         return lease
 
 

@@ -53,6 +53,10 @@ class Connected(Protocol):
         """Take what is there, and wait for something if nothing is."""
         ...
 
+    def recv(self, size: int, flags: int, /) -> bytes:
+        """The same, with flags."""
+        ...
+
     def close(self) -> None:
         """Be gone."""
         ...
@@ -75,6 +79,17 @@ class Link:
     def is_quiet(self) -> bool:
         """Whether nothing is asked that was not taken."""
         return self.is_usable and not self._pending
+
+    def is_alive(self) -> bool:
+        """Whether the peer is still there, after a time in which nothing was asked."""
+        try:
+            self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        self.close()  # gone, or it speaks without being asked
+        return False
 
     def ask(self, code: RequestCode, header: Header, body: bytes = b"") -> int:
         """Send a request; the number to take its answer by."""
@@ -123,10 +138,10 @@ class Link:
                 f"{self.address} sent a frame of {size} bytes, {header_size} of header"
             )
         head = _fields(self._large(header_size), word >> 24)
-        answer = Answer(head.code, head.remark or "", head.ext, b"")
         if on_head is not None and head.opaque == awaited:
-            on_head(answer)
-        return head.opaque, answer._replace(body=self._large(body_size))
+            on_head(Answer(head.code, head.remark or "", head.ext, b""))
+        body = self._large(body_size)
+        return head.opaque, Answer(head.code, head.remark or "", head.ext, body)
 
     def _small(self, size: int) -> bytes:
         """So many bytes, fewer than the scratch has."""
@@ -192,7 +207,7 @@ class Links:
         idle = self._idle.get(address)
         while idle:
             link = idle.pop()
-            if link.is_quiet:
+            if link.is_alive():
                 return link
         return Link(address, _connect(address, timeout_s))
 

@@ -47,7 +47,7 @@ class World:
         given: dict[str, Any] = {
             "name_servers": (self.broker.name_server,),
             "store_path": str(self.root) if with_files else None,
-            "timeout_s": 0.2,
+            "timeout_s": 5.0,
         }
         return AccessOptions(access=way, **given | more)
 
@@ -143,7 +143,9 @@ def test_faults_are_waited_out(world: World, way: AccessWay, how: Any) -> None:
     kind = "PULL_MESSAGE" if way is WIRE else "BULK_READ"
     code = 2  # SYSTEM_BUSY
     fault = world.broker.fail(kind, times=2, how=how, code=code, topic="T")
-    assert world.offsets(way, "T", 0, COUNT, fetch_bytes=100_000) == list(range(COUNT))
+    patience_s = 0.3 if how == "lose" else 5.0
+    found = world.offsets(way, "T", 0, COUNT, fetch_bytes=100_000, timeout_s=patience_s)
+    assert found == list(range(COUNT))
     fault.cancel()
 
 
