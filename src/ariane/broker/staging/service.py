@@ -62,6 +62,7 @@ class Staging:
         self._under_way: set[int] = set()  # decisions whose publication is among the jobs
         self._waiting: defaultdict[int, list[PublishRequest]] = defaultdict(list)  # by decision
         self._wanted_flush = 0
+        self._is_stopped = False
         state.store.on_advance.append(self._flush_more)
 
     # What a broker does with it.
@@ -90,6 +91,7 @@ class Staging:
 
     def stop(self) -> None:
         """Publish no more; a start goes on."""
+        self._is_stopped = True
         if self._turn_timer is not None:
             self._turn_timer.cancel()
         self._jobs.clear()
@@ -254,6 +256,8 @@ class Staging:
             self._answer(request, reply)
 
     def _add_job(self, job: Iterator[None]) -> None:
+        if self._is_stopped:
+            return  # whoever asked will ask again
         self._jobs.append(job)
         if self._turn_timer is None:
             self._turn_timer = self._state.timers.after(0.0, self.turn)
