@@ -57,6 +57,14 @@ class Connected(Protocol):
         """The same, with flags."""
         ...
 
+    def gettimeout(self) -> float | None:
+        """How long it waits."""
+        ...
+
+    def settimeout(self, value: float | None, /) -> None:
+        """Wait so long, or not at all."""
+        ...
+
     def close(self) -> None:
         """Be gone."""
         ...
@@ -82,9 +90,12 @@ class Link:
 
     def is_alive(self) -> bool:
         """Whether the peer is still there, after a time in which nothing was asked."""
+        patience_s = self._socket.gettimeout()
+        self._socket.settimeout(0)  # with one, Python waits for it even if told not to by a flag
         try:
-            self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
+            self._socket.settimeout(patience_s)
             return True
         except OSError:
             pass

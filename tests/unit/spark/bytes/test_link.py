@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import struct
 from collections.abc import Iterable
 
@@ -25,6 +26,7 @@ class Wire:
         self.bits = 1 << 20
         self.is_closed = False
         self.error: OSError | None = None
+        self.patience_s: float | None = 30.0
 
     def sendall(self, data: bytes) -> None:
         self.asked += CommandDecoder().feed(data)
@@ -41,6 +43,12 @@ class Wire:
         if not self.coming and not self.is_closed:
             raise BlockingIOError
         return self.coming[:size]
+
+    def gettimeout(self) -> float | None:
+        return self.patience_s
+
+    def settimeout(self, value: float | None) -> None:
+        self.patience_s = value
 
     def close(self) -> None:
         self.is_closed = True
@@ -121,3 +129,14 @@ def test_a_peer_that_goes_or_says_nothing() -> None:
     wire.coming = b"?"
     assert not link.is_alive()
     assert wire.is_closed
+
+
+def test_whether_a_peer_is_there_is_known_at_once() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.settimeout(30)
+        link = Link("there:1", ours)
+        assert link.is_alive()  # and not after half a minute, as a timeout
+        assert ours.gettimeout() == 30
+        theirs.close()
+        assert not link.is_alive()
