@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ariane.errors import ConfigError
+from ariane.spark.home import quick_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MASTER: Final = "local[*]"
 INTERPRETER: Final = "PYSPARK_PYTHON"
+HOME: Final = "SPARK_HOME"
+CACHE: Final = Path("~/.cache/ariane").expanduser()
 LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 EVERYWHERE: Final = {
     # Times of messages are points in time: machines that disagree about the zone must not put a
@@ -53,6 +56,8 @@ def session(
             'PySpark is not installed: `pip install "ariane[spark]"` adds it; Java 17 is needed too'
         ) from None
     os.environ.setdefault(INTERPRETER, sys.executable)
+    if master.startswith("local"):
+        _choose_home()
     builder = SparkSession.builder
     chosen = dict(conf or {})
     if (
@@ -63,6 +68,16 @@ def session(
     for key, value in chosen.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _choose_home() -> None:
+    """Have workers start quickly, unless the user has a Spark of their own or it runs already."""
+    import pyspark  # noqa: PLC0415 - a broker's user has no Spark
+
+    if HOME not in os.environ:
+        home = quick_home(Path(pyspark.__file__).parent, pyspark.__version__, CACHE)
+        if home is not None:
+            os.environ[HOME] = str(home)
 
 
 def defaults(master: str, platform: str) -> dict[str, str]:
