@@ -172,11 +172,17 @@ cdef class LogView:
         return fields.store_ms
 
     def is_entry_true(self, int64_t log_offset, int32_t size, int64_t queue_offset, int32_t queue_id) -> bool:
-        """Whether the record that a queue entry means lies there whole; False without its segment."""
+        """Whether the record that a queue entry means lies there whole; False without its segment.
+
+        It may be on its way: a log is written front to back, so its last byte tells, and the CRC of its body.
+        """
         cdef Text where = self.find(log_offset)
         cdef Fields fields
         return (where.at != NULL and is_record(where, log_offset, size, &fields)
-                and <int64_t> load64(where.at + 20) == queue_offset and fields.queue_id == queue_id)
+                and <int64_t> load64(where.at + 20) == queue_offset and fields.queue_id == queue_id
+                and fields.topic.size > 0 and fields.topic.at[fields.topic.size - 1] != 0
+                and (fields.properties.size == 0 or where.at[size - 1] != 0)
+                and body_crc(fields.body.at, fields.body.size) == load32(where.at + 8))
 
     def record(self, int64_t log_offset, int32_t size) -> bytes:
         """The record of that size, or None when it is not there."""

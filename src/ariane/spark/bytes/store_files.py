@@ -1,10 +1,10 @@
 """The files of a store, mapped to be read while somebody else, or nobody, writes them.
 
-Nothing here writes, locks or waits. A writer appends to the log, then to the queue; retention takes
-files away by their names, and what is mapped stays good; a file that was made anew under an old
-name is told by its inode. An entry counts only when the record it means lies there whole and says
-that it is the one meant, so what a writer has not finished does not exist yet. Formats:
-docs/formats/consume_queue.md, record.md.
+Nothing here writes, locks or waits. Retention takes files away by their names, and what is mapped
+stays good; a file that was made anew under an old name is told by its inode. An entry may be there
+before its record is. It counts only when the record lies there whole and says that it is the one
+meant, so what a writer has not finished does not exist yet. Formats: docs/formats/bulk_read.md,
+consume_queue.md, record.md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ PADDING_BYTES: Final = 0x7FFFFFFF  # the record size of an entry that was never 
 NAME_DIGITS: Final = 20
 SEGMENTS_MAPPED_MAX: Final = 64
 QUEUE_FILES_MAPPED_MAX: Final = 256
-TORN_MAX: Final = 64  # entries at the end that may be unfinished
 SAMPLE_COUNT: Final = 64
 AHEAD_CALL_BYTES: Final = 512 << 10  # of one call Linux reads no more than a disk takes at once
 LIGHT_PREFIX: Final = "%LMQ%"  # of queues whose entries mean records of other topics
@@ -181,15 +180,18 @@ class QueueFiles:
     def bounds(self) -> QueueBounds:
         """What can be read: from the first entry whose record is there to the last one whole."""
         low = next(iter(self._known), 0) // ENTRY.size
-        end = self._end(low)
-        for _ in range(TORN_MAX):
-            if end == low or self._is_true(end - 1):
-                break
-            end -= 1
+        end = self._confirmed(low, self._end(low))
         first = self._search(low, end, self._is_gone)
         while first < end and (entry := self.entry(first)) and entry[1] == PADDING_BYTES:
             first += 1
         return QueueBounds(first, end)
+
+    def _confirmed(self, low: int, end: int) -> int:
+        """Where entries end whose records are there: those of the newest may be on their way."""
+        high, step = end, 1
+        while end > low and not self._is_true(end - 1):
+            end, step = max(low, end - step), step * 2
+        return self._search(end, high, self._is_true)
 
     def _end(self, low: int) -> int:
         """The first offset without an entry: in the newest file that has any.
