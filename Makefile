@@ -5,7 +5,7 @@
 #   make check    format, lint, types, imports, quick tests; under two minutes
 #   make test     check, then every other test, with real Java and Go clients; under twenty minutes
 #   make bench    side by side with Apache RocketMQ, Kafka and their Python clients (BENCH="--quick --only send-128")
-#   make soak     load, kills and restarts for SOAK_MINUTES (60)
+#   make soak     load, kills and restarts for SOAK_MINUTES (60), then SOAK_HISTORIES (100) of kills under Spark
 #   make kernel   compile the kernel again
 #   make lock     resolve requirements.lock and requirements-spark.lock anew from pyproject.toml
 #   make clean    remove everything that was built or fetched, but no data
@@ -25,6 +25,7 @@ PIP_COMPILE := .venv/lock/bin/pip-compile --quiet --upgrade --generate-hashes --
     --no-header --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 WORKERS ?= 4
 SOAK_MINUTES ?= 60
+SOAK_HISTORIES ?= 100
 BENCH ?=
 
 help:
@@ -87,8 +88,9 @@ check: setup spark
 test: check clients
 	$(BIN)/pytest -m "not quick" --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-soak: setup
+soak: setup spark
 	@$(BIN)/python tests/end_to_end/soak.py --minutes $(SOAK_MINUTES)
+	@$(BIN)/python tests/spark/histories.py --histories $(SOAK_HISTORIES)
 
 # --- peers: Apache RocketMQ and its clients -----------------------------------------------------------------------
 
@@ -104,7 +106,7 @@ $(APACHE)/.fetched: scripts/apache-rocketmq.xml
 kafka: .cache/kafka/.fetched
 	@:
 
-.cache/kafka/.fetched .cache/rocketmq-proxy/.fetched: .cache/%/.fetched: scripts/apache-%.xml
+.cache/kafka/.fetched .cache/rocketmq-proxy/.fetched .cache/spark-kafka/.fetched: .cache/%/.fetched: scripts/apache-%.xml
 	@scripts/need java maven
 	@echo "setup: Apache's published jars of $* into .cache/$*"
 	@mvn --quiet --batch-mode -f $< dependency:copy-dependencies \
@@ -136,7 +138,7 @@ $(GO_CLIENT): $(wildcard tests/interop/go/*.go) tests/interop/go/go.mod tests/in
 # --- benchmarks ---------------------------------------------------------------------------------------------------
 
 bench: setup spark $(LOAD)/rmqload $(LOAD)/popload $(LOAD)/nullserver $(APACHE)/.fetched \
-    .cache/kafka/.fetched .cache/rocketmq-proxy/.fetched peers
+    .cache/kafka/.fetched .cache/rocketmq-proxy/.fetched .cache/spark-kafka/.fetched peers
 	@$(BIN)/python -m benchmarks.run $(BENCH)
 
 $(LOAD)/%: benchmarks/load/%.c

@@ -24,6 +24,8 @@ from benchmarks.cases import SYNC_CASES, cold_start, memory
 from benchmarks.figures import APACHE, OURS, Figures, Row, table
 from benchmarks.filters import filters
 from benchmarks.measure import Bench, Contender, LoadFailed, Run
+from benchmarks.spark import CASES as SPARK_CASES
+from benchmarks.spark import spark_cases
 from tests.harness.apache import AS_RECOMMENDED, Apache
 from tests.harness.processes import ROOT, Ariane
 
@@ -39,7 +41,9 @@ SINGLE_CASES: dict[str, Callable[[], list[Row]]] = {
     "filters": filters,
     "import": clients.imports,
 }
-ALL = [*CASES, *SYNC_CASES, "memory", "cold-start", *clients.CASES, *SINGLE_CASES]
+ALL = [
+    *CASES, *SYNC_CASES, "memory", "cold-start", *clients.CASES, *SINGLE_CASES, *SPARK_CASES,
+]  # fmt: skip
 
 
 def main() -> int:
@@ -58,6 +62,10 @@ def main() -> int:
         for name, single in SINGLE_CASES.items():
             if name in options.only:
                 outcome.attempt(name, single)
+        if names := [name for name in SPARK_CASES if name in options.only]:
+            settings = {"is_quick": options.quick, "ours_only": options.ours_only}
+            work = partial(spark_cases, names, outcome.raw, rounds=options.rounds, **settings)
+            outcome.attempt("Spark beside Kafka", work)
     finally:
         shutil.rmtree(SCRATCH, ignore_errors=True)
     print(table(outcome.rows))
