@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.functions import udf
 
 from ariane.sync import Client
 from tests.harness.processes import Ariane
 from tests.spark.test_sink import bodies
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Column, SparkSession
 
 
-def failing_once(marker: str, number: int) -> object:
-    """Rows as they are; the task with row `number` fails after its rows, the first time it runs."""
+def failing_once(marker: Path, body: str) -> Column:
+    """The body as it is; the task that comes to this one fails, the first time."""
 
-    def pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        has_it = False
-        for batch in batches:
-            has_it = has_it or str(number) in batch.column("body").to_pylist()
-            yield batch
-        if has_it and not Path(marker).exists():
-            Path(marker).touch()
+    def pass_on(text: str) -> str:
+        if text == body and not marker.exists():
+            marker.touch()
             raise RuntimeError("a test asked for this failure")
+        return text
 
-    return pass_on
+    return udf(pass_on, "string", useArrow=False)("body").alias("body")
 
 
 def test_a_job_whose_task_failed_wrote_nothing(
@@ -40,7 +36,7 @@ def test_a_job_whose_task_failed_wrote_nothing(
     with Client(cluster.namesrv_address) as client:
         client.admin.create_topic("sink-failed-job", write_queue_count=2)
         frame = spark.range(0, 1000, 1, 2).selectExpr("cast(id AS string) AS body")
-        frame = frame.mapInArrow(failing_once(str(tmp_path / "failed"), 900), "body string")
+        frame = frame.select(failing_once(tmp_path / "failed", "999"))
         sink = frame.write.format("rocketmq").options(
             namesrv=cluster.namesrv_address, topic="sink-failed-job"
         )
@@ -62,9 +58,7 @@ def test_a_stream_whose_task_failed_goes_on_after_a_restart(
     with Client(cluster.namesrv_address) as client:
         client.admin.create_topic("sink-failed-stream", write_queue_count=2)
         frame = spark.readStream.schema("value string").text(str(source))
-        frame = frame.selectExpr("value AS body").mapInArrow(
-            failing_once(str(tmp_path / "failed"), 700), "body string"
-        )
+        frame = frame.selectExpr("value AS body").select(failing_once(tmp_path / "failed", "999"))
         for is_first in (True, False):
             query = (
                 frame.writeStream.format("rocketmq")
