@@ -102,6 +102,10 @@ class Link:
         self.close()  # gone, or it speaks without being asked
         return False
 
+    def wait_for(self, timeout_s: float) -> None:
+        """How long the peer may say nothing while an answer is due."""
+        self._socket.settimeout(timeout_s)
+
     def ask(self, code: RequestCode, header: Header, body: bytes = b"") -> int:
         """Send a request; the number to take its answer by."""
         number = self.new_number()
@@ -219,6 +223,7 @@ class Links:
         while idle:
             link = idle.pop()
             if link.is_alive():
+                link.wait_for(timeout_s)
                 return link
         return Link(address, _connect(address, timeout_s))
 
