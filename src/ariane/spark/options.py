@@ -199,6 +199,12 @@ def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOpti
 
 def _selection(reader: OptionReader) -> Selection:
     chosen = reader.given(*SELECTING)
+    if not reader.given(*SOURCE_OPTIONS):
+        raise ConfigError(
+            "no option was given. Spark does not hand the options of a table to sources in Python: "
+            "use CREATE TEMPORARY VIEW ... USING rocketmq OPTIONS (...), or give them with the "
+            "query, as in SELECT * FROM t WITH (namesrv = '...', subscribe = '...')"
+        )
     if len(chosen) != 1:
         found = "none was" if not chosen else f"{' and '.join(chosen)} were"
         raise ConfigError(f"exactly one of {', '.join(SELECTING)} says what to read; {found} given")

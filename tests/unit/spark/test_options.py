@@ -279,10 +279,15 @@ def test_queues_are_assigned_in_one_way_only(value: str) -> None:
         source_options({"namesrv": "a:1", "assign": value}, is_stream=True)
 
 
-@pytest.mark.parametrize("options", [{"namesrv": "a:1"}, {"subscribe": "orders"}, {}])
+@pytest.mark.parametrize("options", [{"namesrv": "a:1"}, {"subscribe": "orders"}])
 def test_what_and_where_must_be_said(options: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=r"says what to read|where are the messages"):
         source_options(options, is_stream=True)
+
+
+def test_a_table_whose_options_spark_kept_to_itself() -> None:
+    with pytest.raises(ConfigError, match="CREATE TEMPORARY VIEW"):
+        source_options({"provider": "rocketmq"}, is_stream=False)
 
 
 def test_what_spark_adds_by_itself_is_passed_over() -> None:
