@@ -29,7 +29,9 @@ INSTALL_JAVA: Final = (
     "install a Java runtime, as with `apt-get install openjdk-17-jre-headless`, "
     "or point JAVA_HOME at one"
 )
-CAUSE: Final = re.compile(r"(\w+\.)*[A-Z]\w+: \S")  # a class and what it says
+# A class and what it says, as the last line of a stack of Python's has it.
+CAUSE: Final = re.compile(r"((\w+\.)+[A-Z]\w+|[A-Z]\w*(Error|Exception)): \S")
+STACK: Final = "JVM stacktrace:"  # what follows is Java's
 ROWS: Final = 10_000
 TOPIC: Final = "ariane_doctor"
 PATIENCE: Final = "10s"  # with a cluster that does not answer
@@ -148,7 +150,7 @@ def round_trip(namesrv: str, clock: Callable[[], float], master: str = "local[2]
         return Check(
             "round trip",
             passed=False,
-            found=_cause_of(error),
+            found=cause_of(str(error)),
             advice="mend what failed above first; `ariane --debug doctor spark` shows all of it",
         )
     took = f"Spark up in {started - begun:.1f} s, there and back in {clock() - started:.1f} s"
@@ -251,8 +253,8 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
-def _cause_of(error: Exception) -> str:
-    """The line that says what went wrong: after a stack of Python's, the last one of it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+def cause_of(said: str) -> str:
+    """The line of an error of Spark's that says what went wrong."""
+    lines = [line.strip() for line in said.partition(STACK)[0].splitlines() if line.strip()]
     causes = [line for line in lines if CAUSE.match(line)]
     return (causes[-1] if causes else (lines or ["no message"])[0])[:300]

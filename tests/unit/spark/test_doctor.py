@@ -12,6 +12,7 @@ from ariane.spark.doctor import (
     Facts,
     Interpreter,
     Machine,
+    cause_of,
     diagnose,
     gather,
     java_version_of,
@@ -153,3 +154,34 @@ def test_a_command_that_is_not_there_prints_nothing() -> None:
     assert output_of(["/no/such/command"]) is None
     assert output_of(["false"]) is None
     assert output_of(["echo", "hello"]) == "hello\n"
+
+
+WRAPPED = """[PYTHON_DATA_SOURCE_ERROR] Failed to initialize: Traceback (most recent call last):
+  File "/somewhere/writer.py", line 1, in writer
+    talk(address)
+ariane.errors.ConnectionLost: cannot connect to 127.0.0.1:1
+
+SQLSTATE: 38000
+
+JVM stacktrace:
+org.apache.spark.sql.AnalysisException: [PYTHON_DATA_SOURCE_ERROR]
+\tat org.apache.spark.sql.Somewhere"""
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        (WRAPPED, "ariane.errors.ConnectionLost: cannot connect to 127.0.0.1:1"),
+        (
+            "a\nModuleNotFoundError: No module named 'pyarrow'\n",
+            "ModuleNotFoundError: No module named 'pyarrow'",
+        ),
+        (
+            "[JAVA_GATEWAY_EXITED] Java gateway process exited",
+            "[JAVA_GATEWAY_EXITED] Java gateway process exited",
+        ),
+        ("", "no message"),
+    ],
+)
+def test_the_cause_among_the_lines_of_an_error(said: str, cause: str) -> None:
+    assert cause_of(said) == cause
