@@ -139,7 +139,9 @@ def _moved_groups(spark: SparkSession, config: Config, copies: tuple[str, ...]) 
             done = {queue: progress.committed(_message_queue(queue)) for queue in source}
             placing = there.pull_consumer(group)
             for queue, offset in positions(spark, pairs, done).items():
-                placing.commit(_message_queue(queue), offset)
+                place = _message_queue(queue)
+                placing.read(place, offset, count_max=1)  # brokers know a group once it has pulled
+                placing.commit(place, offset)
                 moved.append([group, *queue, offset])
     return moved
 
