@@ -6,6 +6,7 @@ A handler runs on threads, and what a message is told there is passed on to the 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
@@ -64,11 +65,26 @@ class ReceivedMessage(AsyncMessage):
         asyncio.run_coroutine_threadsafe(work, loop).result()
 
 
-class _Twin:
+class _Twin(ABC):
     """What all blocking consumers share."""
 
     def __init__(self, thread: LoopThread) -> None:
         self._thread = thread
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave the group."""
 
     def _on_loop(self, work: Any, *arguments: Any, **named: Any) -> Any:
         """Call a plain function where its tables may be touched."""
@@ -90,14 +106,6 @@ class PushConsumer(_Twin):
     def __enter__(self) -> Self:
         self.start()
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def subscribe(self, topic: str, *, tags: str = EVERYTHING, sql: str | None = None) -> None:
         """Consume the topic too, or with another filter."""
@@ -144,14 +152,6 @@ class Subscription(_Twin):
         self._thread.run(self._twin.__aenter__())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def __iter__(self) -> Iterator[ReceivedMessage]:
         return self
 
@@ -177,14 +177,6 @@ class LitePullConsumer(_Twin):
     def __enter__(self) -> Self:
         self.start()
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def subscribe(self, topic: str, *, tags: str = EVERYTHING, sql: str | None = None) -> None:
         """Read the group's share of the topic too, or with another filter."""
@@ -268,17 +260,6 @@ class SimpleConsumer(_Twin):
         super().__init__(thread)
         self._twin = twin
         self.group = twin.group
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def subscribe(self, topic: str, *, tags: str = EVERYTHING, sql: str | None = None) -> None:
         """Receive messages of the topic too, or with another filter."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any, Final, TypeVar, Unpack, cast
@@ -32,7 +33,7 @@ SIGNAL_CHECK_S: Final = 0.5
 H = TypeVar("H", bound=Callable[..., Any])
 
 
-class Consuming:
+class Consuming(ABC):
     """The part of a blocking client that consumes."""
 
     _client: client.Client
@@ -145,9 +146,9 @@ class Consuming:
                 pass  # a signal that met another thread is only noticed when this one wakes
         self.close()
 
+    @abstractmethod
     def close(self) -> None:
         """End what is under way."""
-        raise NotImplementedError
 
     def _twin_client(self) -> client.Client:
         self._client.message_kind = ReceivedMessage
