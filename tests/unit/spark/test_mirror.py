@@ -44,7 +44,9 @@ def test_one_group_for_all_queries() -> None:
         OffsetMirror("127.0.0.1:9876", group="a b", cluster=cluster)
 
 
-def test_a_cluster_that_is_away_does_not_trouble_the_query() -> None:
+def test_a_cluster_that_is_away_does_not_trouble_the_query(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     cluster = FakeCluster({})
 
     def fail(group: str, offsets: object) -> None:
@@ -52,6 +54,7 @@ def test_a_cluster_that_is_away_does_not_trouble_the_query() -> None:
 
     cluster.mirror = fail  # type: ignore[method-assign]
     OffsetMirror("127.0.0.1:9876", cluster=cluster).onQueryProgress(progress("archive", OURS))
+    assert "not mirrored group=spark-archive: nobody there" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["a", "daily report (é)", "x" * 500])
