@@ -489,7 +489,8 @@ cdef class LaneReader:
         """A pop or an acknowledgement, which waits for the disk where a send would; a pop need not."""
         cdef Lane lane = self.lane
         cdef Output output = lane.later if lane.is_sync and head.code != POP else lane.now
-        self.show()
+        if head.code == POP:
+            self.show()  # an acknowledgement reads nothing of the log
         if head.flag & ONE_WAY_FLAG or not lane.pops.carry_out(head, body, self.now_ms, output):
             return False
         lane.later_offset = lane.log.end
