@@ -170,11 +170,7 @@ class BrokerCluster:
         admin = self._client.admin
         topics, systems = await asyncio.gather(admin.topics(), admin.system_topics())
         systems |= {reply_topic_of(name) for name in systems}  # clusters are among them
-        return [
-            topic
-            for topic in topics
-            if topic not in systems and not is_system_topic(topic) and selection.matches(topic)
-        ]
+        return selection.among({t for t in topics if t not in systems and not is_system_topic(t)})
 
     async def _route(self, topic: str) -> TopicRoute | None:
         """The topic's route as it is now; what was known before does not count."""

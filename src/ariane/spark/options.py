@@ -7,7 +7,7 @@ one that is, since an option that is silently ignored reads other rows than it w
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -26,10 +26,10 @@ from ariane.spark.bytes.contract import (
 from ariane.spark.offsets import Queue, flat
 from ariane.spark.option_values import OptionReader
 from ariane.topics import (
-    RETRY_PREFIX,
     dead_letter_topic_of,
     group_fault,
     is_retry_or_dead_letter,
+    retry_topic_of,
     topic_fault,
 )
 
@@ -115,13 +115,24 @@ class Selection:
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     queues: frozenset[Queue] | None = None
+    retry_prefixes: tuple[str, ...] = ()  # before the topic, in names of what was popped from it
 
-    def matches(self, topic: str) -> bool:
-        """Whether the pattern takes the topic; those of groups only when it begins like them."""
+    def among(self, topics: Collection[str]) -> list[str]:
+        """Those of a cluster's topics that the pattern takes."""
+        return sorted(topic for topic in topics if self._takes(topic, topics))
+
+    def _takes(self, topic: str, topics: Collection[str]) -> bool:
+        """Topics of groups are taken only by a pattern that begins like them."""
         assert self.pattern is not None
         if is_retry_or_dead_letter(topic) and not self.pattern.startswith("%"):
             return False
-        return re.fullmatch(self.pattern, topic) is not None
+        if re.fullmatch(self.pattern, topic) is not None:
+            return True
+        # %RETRY%a_b is b popped by group a, or else of a group a_b: who knows all topics can tell.
+        return any(
+            topic.startswith(prefix) and topic.removeprefix(prefix) in topics
+            for prefix in self.retry_prefixes
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +231,13 @@ def _selection(reader: OptionReader) -> Selection:
         case "subscribePattern":
             return Selection(pattern=_pattern(text))
         case "dlqOf":
-            return Selection(pattern=_group_topics(name, text, is_dead_letter=True))
+            return Selection(pattern=_any_of(map(dead_letter_topic_of, _groups(name, text))))
         case _:
-            return Selection(pattern=_group_topics(name, text, is_dead_letter=False))
+            topics = [retry_topic_of(group) for group in _groups(name, text)]
+            return Selection(
+                pattern=_any_of(topics, r"(?:\+.+)?"),  # what was popped has one for each topic...
+                retry_prefixes=tuple(topic + "_" for topic in topics),  # ...of one of two forms
+            )
 
 
 def _topics(text: str) -> tuple[str, ...]:
@@ -243,18 +258,17 @@ def _pattern(text: str) -> str:
     return text
 
 
-def _group_topics(name: str, text: str, *, is_dead_letter: bool) -> str:
-    """A pattern rather than a name: nothing has failed yet as long as there is no such topic."""
-    alternatives = []
-    for group in sorted({part.strip() for part in text.split(",")}):
+def _groups(name: str, text: str) -> list[str]:
+    groups = sorted({part.strip() for part in text.split(",")})
+    for group in groups:
         if fault := group_fault(group):
             raise ConfigError(f"{name}: {fault}")
-        if is_dead_letter:
-            alternatives.append(re.escape(dead_letter_topic_of(group)))
-        else:  # what was popped has a retry topic for each group and topic
-            alternatives.append(re.escape(RETRY_PREFIX + group) + r"(?:\+.+)?")
-    # The prefix stands first, where `Selection.matches` looks for it.
-    return "%" + "|%".join(alternative.removeprefix("%") for alternative in alternatives)
+    return groups
+
+
+def _any_of(topics: Iterable[str], more: str = "") -> str:
+    """A pattern rather than names: nothing has failed yet as long as there is no such topic."""
+    return "|".join(re.escape(topic) + more for topic in topics)
 
 
 def _assigned(value: object) -> frozenset[Queue]:

@@ -68,7 +68,7 @@ class StoreCluster:
         if selection.pattern is None:
             return list(selection.topics)
         topics = {topic for store in self._stores.values() for topic in store.topics()}
-        return sorted(t for t in topics if not is_system_topic(t) and selection.matches(t))
+        return selection.among({topic for topic in topics if not is_system_topic(topic)})
 
     def _queues(self, topic: str) -> list[Queue]:
         return [
