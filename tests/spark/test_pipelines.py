@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import functions as F  # noqa: N812 - its usual letter
 
 from ariane.client.retrying import Retry
 from ariane.clock import ManualClock
@@ -18,6 +19,7 @@ from ariane.spark.pipelines import (
     audit,
     compact,
     dlq,
+    files,
     hybrid,
     metrics,
     mirror,
@@ -74,8 +76,10 @@ def lake(spark: "SparkSession", orders: Topic, tmp_path_factory: pytest.TempPath
     config = archive.Config(
         topics=(orders.name,), lake=path, namesrv=orders.namesrv, batch_messages=50
     )
-    outcome = archive.run(spark, config)
+    told: list[Progress] = []
+    outcome = archive.run(spark, config, told.append)
     assert (outcome.facts["messages"], outcome.facts["batches"]) == (2 * COUNT, 3)
+    assert [progress.message_count for progress in told] == [50, 50, 20]
     return path
 
 
@@ -109,6 +113,40 @@ def test_an_archive_has_every_message_with_all_there_is_of_it(
         assert (row["tags"], row["msgId"]) == (stored.tags, stored.message_id)
         assert row["properties"].get("vip") == stored.properties.get("vip")
         assert round(row["storeTimestamp"].timestamp() * 1000) == stored.stored_at_ms
+
+
+def test_an_archive_by_spark_is_the_same(
+    spark: "SparkSession",
+    orders: Topic,
+    lake: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On file systems that are not this machine's, Spark writes the files, by way of Hadoop."""
+    monkeypatch.setattr(files, "LOCAL_PREFIX", "a scheme that nobody has")
+    config = archive.Config(
+        topics=(orders.name,), lake=str(tmp_path), namesrv=orders.namesrv, batch_messages=50
+    )
+    told: list[Progress] = []
+    archive.run(spark, config, told.append)
+    assert [progress.message_count for progress in told] == [50, 50, 20]
+    by_spark, by_tasks = (Lake(spark, path) for path in (str(tmp_path), lake))
+    contents = [
+        {
+            (file.day, file.stored_first_ms, file.stored_last_ms, frozenset(file.ranges))
+            for file in opened.state().files.values()
+        }
+        for opened in (by_spark, by_tasks)
+    ]
+    assert contents[0] == contents[1]
+    rows = [
+        opened.read(opened.state().files.values()).withColumn("properties", F.to_json("properties"))
+        for opened in (by_spark, by_tasks)
+    ]
+    assert rows[0].exceptAll(rows[1]).count() == rows[1].exceptAll(rows[0]).count() == 0
+    monkeypatch.undo()
+    again = archive.run(spark, config)  # the other way goes on where this one stood
+    assert (again.facts["messages"], again.facts["lake_messages"]) == (0, 2 * COUNT)
 
 
 def test_archiving_goes_on_and_repeats_nothing(

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from ariane.spark.offsets import Queue
@@ -189,6 +190,22 @@ def test_overlaps_are_refused(lake: Lake) -> None:
     assert len(lake.state().files) == BATCHES
     [stray] = lake.strays(lake.state())
     assert stray.endswith("query-9-0000.parquet")
+
+
+def test_files_that_the_driver_does_not_see_are_refused(lake: Lake, tmp_path: Path) -> None:
+    """So it is when executors on other machines have a directory of the same name."""
+    [file, *_] = lake.state().files.values()
+    path = tmp_path / "_staging/job" / file.path
+    staged = msgspec.structs.replace(file, path=f"_staging/job/{file.path}")
+    with pytest.raises(LakeError, match="put the lake where all machines have it"):
+        lake.told([staged], "job")
+    path.parent.mkdir(parents=True)
+    shutil.copy(tmp_path / file.path, path)
+    assert lake.told([staged], "job") == [staged]
+    with path.open("ab") as longer:
+        longer.write(b"?")
+    with pytest.raises(LakeError, match="the driver does not find it"):
+        lake.told([staged], "job")
 
 
 def test_batches_committed_by_two_at_a_time_are_all_there(

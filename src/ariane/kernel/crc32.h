@@ -93,8 +93,8 @@ static uint32_t crc_by_folding(uint32_t crc, const uint8_t *p, size_t n)
 }
 #endif
 
-/* zlib's crc32 of the bytes with the sign bit cleared: what field 3 of a record holds. */
-static uint32_t crc_of(const uint8_t *p, size_t n)
+/* zlib's crc32 of the bytes. */
+static uint32_t crc_whole(const uint8_t *p, size_t n)
 {
     uint32_t crc = ~0u;
 #ifdef ARIANE_CRC_FOLDS
@@ -103,7 +103,13 @@ static uint32_t crc_of(const uint8_t *p, size_t n)
     else
 #endif
         crc = crc_by_tables(crc, p, n);
-    return ~crc & 0x7fffffffu;
+    return ~crc;
+}
+
+/* The same with the sign bit cleared: what field 3 of a record holds. */
+static uint32_t crc_of(const uint8_t *p, size_t n)
+{
+    return crc_whole(p, n) & 0x7fffffffu;
 }
 
 #endif

@@ -10,6 +10,11 @@ cdef uint32_t body_crc(const uint8_t* data, size_t size) noexcept nogil:
     return crc_of(data, size)
 
 
+cdef uint32_t whole_crc(const uint8_t* data, size_t size) noexcept nogil:
+    """CRC-32 as everybody else has it, sign bit and all."""
+    return crc_whole(data, size)
+
+
 cdef int32_t java_hash_from(int32_t start, const uint8_t* text, Py_ssize_t size) noexcept nogil:
     """Continue `String.hashCode` over UTF-8 text, counting UTF-16 units as Java does.
 

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from ariane.errors import ConfigError
 
 VERSION: Final = 1
+OFFSET_MAX: Final = (1 << 63) - 1
 
 Nested = dict[str, dict[str, dict[str, int]]]  # topic -> broker -> queue -> offset
 
@@ -72,13 +73,13 @@ def nested(offsets: Mapping[Queue, int]) -> Nested:
     return tree
 
 
-def flat(value: object, what: str, *, least: int = 0) -> dict[Queue, int]:
-    """The reverse of `nested`; `what` names the value in errors, `least` is its smallest number."""
+def flat(value: object, what: str, *, least: int = 0, most: int = OFFSET_MAX) -> dict[Queue, int]:
+    """The reverse of `nested`; `what` names the value in errors, numbers are `least` to `most`."""
 
     def refuse(found: object) -> ConfigError:
         return ConfigError(
             f'{what} must look like {{"topic":{{"broker-a":{{"0":23}}}}}} with whole numbers from '
-            f"{least} up, and holds {found!r}"
+            f"{least} to {most}, and holds {found!r}"
         )
 
     offsets: dict[Queue, int] = {}
@@ -87,7 +88,8 @@ def flat(value: object, what: str, *, least: int = 0) -> dict[Queue, int]:
             for number, offset in _members(queues, refuse):
                 if not (number.isascii() and number.isdecimal()):
                     raise refuse(number)
-                if not isinstance(offset, int) or isinstance(offset, bool) or offset < least:
+                is_number = isinstance(offset, int) and not isinstance(offset, bool)
+                if not is_number or not least <= offset <= most:
                     raise refuse(offset)
                 offsets[Queue(topic, broker, int(number))] = offset
     return offsets

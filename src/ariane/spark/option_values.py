@@ -15,6 +15,7 @@ from ariane.errors import ConfigError
 S = TypeVar("S", bound=StrEnum)
 
 OF_TABLE: Final = "option."
+MOMENT_MS_MAX: Final = 253_402_300_799_999  # the end of the year 9999
 
 _SIZE: Final = re.compile(r"(\d+)\s*([kmgt]?)(i?b)?", re.IGNORECASE)
 _SIZE_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -84,7 +85,7 @@ class OptionReader:
             raise ConfigError(f"{name} must be a size such as 1048576, 16m or 1g, not {text!r}")
         return int(match[1]) * _SIZE_UNITS[match[2].lower()]
 
-    def duration_s(self, name: str) -> float | None:
+    def duration_s(self, name: str, *, least_s: float = 0.0) -> float | None:
         """Seconds: milliseconds as a number, or one with ms, s, m, h or d behind it."""
         text = self.text(name)
         if text is None:
@@ -92,7 +93,10 @@ class OptionReader:
         match = _DURATION.fullmatch(text)
         if match is None:
             raise ConfigError(f"{name} must be a time such as 500ms, 30s or 15m, not {text!r}")
-        return int(match[1]) * _DURATION_UNITS[(match[2] or "ms").lower()]
+        found_s = int(match[1]) * _DURATION_UNITS[(match[2] or "ms").lower()]
+        if found_s < least_s:
+            raise ConfigError(f"{name} must be {least_s * 1000:g}ms or longer, not {text!r}")
+        return found_s
 
     def choice(self, name: str, kind: type[S], default: S) -> S:
         """One of a few words."""
@@ -110,7 +114,7 @@ class OptionReader:
         text = self.text(name)
         if text is None:
             return None
-        if text.isascii() and text.isdecimal():
+        if text.isascii() and text.isdecimal() and int(text) <= MOMENT_MS_MAX:
             return int(text)
         try:
             moment = datetime.fromisoformat(text)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -24,7 +24,7 @@ from ariane.spark.bytes.contract import (
     ReadFilter,
 )
 from ariane.spark.offsets import Queue, flat
-from ariane.spark.option_values import OptionReader
+from ariane.spark.option_values import MOMENT_MS_MAX, OptionReader
 from ariane.topics import (
     dead_letter_topic_of,
     group_fault,
@@ -89,6 +89,7 @@ class OffsetsGiven:
     """An offset for each queue; -2 is the earliest, -1 the latest."""
 
     offsets: Mapping[Queue, int]
+    option: str = field(default="the offsets", compare=False)  # that they were given by
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ class TimesGiven:
     """For each queue, the moment (ms) from which on messages were stored."""
 
     times: Mapping[Queue, int]
+    option: str = field(default="the times", compare=False)  # that they were given by
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,14 +310,14 @@ def _access(reader: OptionReader) -> AccessOptions:
     if way in (AccessWay.WIRE, AccessWay.BULK) and servers is None:
         raise ConfigError(f"access={way} asks brokers; say by namesrv where they are found")
     fetch_bytes = reader.size("fetchBytes")
-    timeout_s = reader.duration_s("timeout")
+    timeout_s = reader.duration_s("timeout", least_s=0.001)
     retries = reader.count("retries", least=0)
     return AccessOptions(
         name_servers=() if servers is None else _addresses(servers),
         access=way,
         store_path=store_path,
         fetch_bytes=FETCH_BYTES if fetch_bytes is None else fetch_bytes,
-        timeout_s=timeout_s or TIMEOUT_S,
+        timeout_s=TIMEOUT_S if timeout_s is None else timeout_s,
         retries=RETRIES if retries is None else retries,
         check_crc=reader.flag("checkCrc", False),
     )
@@ -337,7 +339,7 @@ def _position(reader: OptionReader, names: tuple[str, str, str], default: Edge) 
     if moment_ms is not None:
         return Moment(moment_ms)
     if (value := reader.json(times)) is not None:
-        return TimesGiven(flat(value, times))
+        return TimesGiven(flat(value, times, most=MOMENT_MS_MAX), times)
     text = reader.text(offsets)
     if text is None:
         return default
@@ -345,7 +347,8 @@ def _position(reader: OptionReader, names: tuple[str, str, str], default: Edge) 
         return Edge(text.lower())
     if not text.startswith("{"):
         raise ConfigError(f"{offsets} must be earliest, latest or JSON, not {text!r}")
-    return OffsetsGiven(flat(reader.json(offsets), offsets, least=EARLIEST_OFFSET))
+    given = flat(reader.json(offsets), offsets, least=EARLIEST_OFFSET)
+    return OffsetsGiven(given, offsets)
 
 
 def _check_batch(starting: Position, ending: Position) -> None:

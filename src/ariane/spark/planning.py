@@ -32,7 +32,7 @@ def times_of(position: Position, layout: Layout) -> dict[Queue, int]:
     if isinstance(position, Moment):
         return dict.fromkeys(layout, position.ms)
     if isinstance(position, TimesGiven):
-        _check_queues(position.times, layout)
+        _check_queues(position.times, layout, position.option)
         return dict(position.times)
     return {}
 
@@ -63,8 +63,8 @@ def _resolved(
             return {queue: bounds.first for queue, bounds in layout.items()}
         case Edge.LATEST:
             return {queue: bounds.end for queue, bounds in layout.items()}
-        case OffsetsGiven(offsets):
-            _check_queues(offsets, layout)
+        case OffsetsGiven(offsets, option):
+            _check_queues(offsets, layout, option, "; -2 is the earliest and -1 the latest")
             return {queue: _offset(offset, layout[queue]) for queue, offset in offsets.items()}
         case _:
             return {queue: min(at_times[queue], layout[queue].end) for queue in layout}
@@ -74,7 +74,7 @@ def _offset(given: int, bounds: QueueBounds) -> int:
     return {EARLIEST_OFFSET: bounds.first, LATEST_OFFSET: bounds.end}.get(given, given)
 
 
-def _check_queues(given: Mapping[Queue, int], layout: Layout) -> None:
+def _check_queues(given: Mapping[Queue, int], layout: Layout, option: str, hint: str = "") -> None:
     """A map must name exactly the queues that exist: to guess for the others would lose rows."""
     missing = sorted(layout.keys() - given.keys())
     extra = sorted(given.keys() - layout.keys())
@@ -85,8 +85,7 @@ def _check_queues(given: Mapping[Queue, int], layout: Layout) -> None:
             if queues
         ]
         raise ConfigError(
-            f"offsets must be given for exactly the queues that are read ({', '.join(parts)}); "
-            "-2 stands for the earliest and -1 for the latest"
+            f"{option} must name exactly the queues that are read ({', '.join(parts)}){hint}"
         )
 
 

@@ -33,12 +33,15 @@ COLUMNS: Final[Mapping[str, str]] = {  # name -> Spark's name of its type
     "physicalOffset": "bigint",
 }
 PROPERTIES: Final = "properties"
+_SURE_NAMES: Final = {"timestamp": "timestamp_ltz"}  # sessions may mean another by `timestamp`
 
 
 def ddl(*, with_properties: bool = True) -> str:
     """The schema when the user gives none."""
     return ", ".join(
-        f"{name} {kind}" for name, kind in COLUMNS.items() if with_properties or name != PROPERTIES
+        f"{name} {_SURE_NAMES.get(kind, kind)}"
+        for name, kind in COLUMNS.items()
+        if with_properties or name != PROPERTIES
     )
 
 

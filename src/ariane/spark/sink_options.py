@@ -76,7 +76,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         name_servers=name_servers,
         topic=topic,
         guarantee=reader.choice("guarantee", Guarantee, Guarantee.AUTO),
-        timeout_s=reader.duration_s("timeout") or TIMEOUT_S,
+        timeout_s=reader.duration_s("timeout", least_s=0.001) or TIMEOUT_S,
         query=reader.text("queryId"),
         batch=reader.count("batchId", least=0),
     )

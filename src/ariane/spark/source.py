@@ -50,9 +50,11 @@ class MessageSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For streaming queries."""
         from ariane.spark.options import source_options
+        from ariane.spark.reader import RowReader
         from ariane.spark.stream_reader import StreamReader
 
-        return StreamReader(source_options(self.options, is_stream=True), schema)
+        options = source_options(self.options, is_stream=True)
+        return StreamReader(options, RowReader(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For batch writes."""

@@ -7,7 +7,7 @@ pickles others on their way to the executors: those are never asked to plan, so 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -22,23 +22,30 @@ from pyspark.sql.streaming.datasource import (
 from ariane.clock import SystemClock
 from ariane.spark.offsets import stream_offset_of
 from ariane.spark.options import Limits, SourceOptions
-from ariane.spark.reader import RowReader, partitions_of
+from ariane.spark.reader import partitions_of
 from ariane.spark.stream_plan import StreamPlan, limits_with
 from ariane.spark.survey import Cluster
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
 # ruff: noqa: N802 - the method names are Spark's
+
+
+class PartitionReader(Protocol):
+    """What executors do with a partition; it is pickled on its way there."""
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows that become of a partition."""
+        ...
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads queues from where the checkpoint says."""
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, rows: PartitionReader) -> None:
         self._options = options
-        self._rows = RowReader(options, schema)
+        self._rows = rows
         self._opened: tuple[Cluster, StreamPlan] | None = None
 
     def initialOffset(self) -> dict[str, Any]:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 
-from ariane.errors import ClientError, ConfigError
+from ariane.errors import ConfigError
 from ariane.spark.parts import KEEP_JOB_HOURS, Batch, WrittenPart
+from ariane.spark.running import running_batch
 from ariane.spark.sink_options import SinkOptions, sink_options
 from ariane.spark.sink_schema import check_schema
 
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 # ruff: noqa: PLC0415 - each micro-batch is planned in a fresh process, which should do little else
-
-QUERY_PROPERTY: Final = "sql.streaming.queryId"
-BATCH_PROPERTY: Final = "streaming.sql.batchId"
 
 
 def writer(
@@ -99,15 +96,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """On an executor: stage the rows of one partition."""
         from ariane.spark.writing import write_part
 
-        context = TaskContext.get()
-        query = context and context.getLocalProperty(QUERY_PROPERTY)
-        number = context and context.getLocalProperty(BATCH_PROPERTY)
-        if not query or not number:
-            raise ClientError(
-                f"Spark did not say which batch this is: {QUERY_PROPERTY}={query!r},"
-                f" {BATCH_PROPERTY}={number!r}; this sink knows Spark 4.1 to 4.3"
-            )
-        return write_part(self.options, self._columns, Batch(query, int(number)), iterator)
+        return write_part(self.options, self._columns, Batch(*running_batch()), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """On the driver, once all tasks succeeded: make their rows visible."""

@@ -235,6 +235,13 @@ def test_options_travel_to_executors() -> None:
         ({"startingOffsets": '{"orders":{"broker-a":{"0":-3}}}'}, "-3"),
         ({"startingTimestamp": "2026-01-01T00:00:00"}, "offset from UTC"),
         ({"startingTimestamp": "soon"}, "milliseconds since 1970"),
+        ({"startingTimestamp": "99999999999999999999"}, "startingTimestamp must be milliseconds"),
+        (
+            {"startingOffsetsByTimestamp": '{"orders":{"broker-a":{"0":99999999999999999999}}}'},
+            "startingOffsetsByTimestamp must look like",
+        ),
+        ({"startingOffsets": '{"orders":{"broker-a":{"0":99999999999999999999}}}'}, "to 92233"),
+        ({"timeout": "0"}, "timeout must be 1ms or longer, not '0'"),
         ({"startingOffsetsByTimestamp": '{"orders":{"broker-a":{"0":-1}}}'}, "-1"),
         ({"startingOffsetsByTimestampStrategy": "skip"}, "error, latest"),
         ({"failOnDataLoss": "no"}, "true or false"),

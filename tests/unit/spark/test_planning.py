@@ -43,6 +43,9 @@ def test_a_map_names_exactly_the_queues_there_are() -> None:
         ends_of(OffsetsGiven({A0: 7, A1: 0, B0: 1}), LAYOUT, {})
     with pytest.raises(ConfigError, match="missing: topic orders, broker broker-a, queue 1"):
         times_of(TimesGiven({A0: 7}), LAYOUT)
+    with pytest.raises(ConfigError, match="^endingOffsetsByTimestamp must name exactly") as caught:
+        times_of(TimesGiven({A0: 7}, "endingOffsetsByTimestamp"), LAYOUT)
+    assert "-2" not in str(caught.value)  # which is no time
 
 
 def test_times_are_looked_up_for_the_queues_that_have_one() -> None:

@@ -18,6 +18,7 @@ from pyspark.sql.types import LongType, StructType
 from ariane.errors import ConfigError
 from ariane.spark.bytes.contract import QueueRange
 from ariane.spark.options import source_options
+from ariane.spark.reader import RowReader
 from ariane.spark.stream_reader import StreamReader
 from tests.unit.spark.fakes import A0, FakeCluster
 
@@ -35,7 +36,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
 
 def reader_of(**options: str) -> StreamReader:
     given = {"subscribe": "orders", "namesrv": "127.0.0.1:9876", **options}
-    return StreamReader(source_options(given, is_stream=True), SCHEMA)
+    source = source_options(given, is_stream=True)
+    return StreamReader(source, RowReader(source, SCHEMA))
 
 
 def end(offset: dict[str, Any]) -> int:

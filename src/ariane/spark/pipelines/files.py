@@ -40,7 +40,7 @@ class Files:
         path = self._jvm.org.apache.hadoop.fs.Path(whole)
         self._fs: Any = path.getFileSystem(_hadoop_settings(spark))
         self.root: str = str(self._fs.makeQualified(path).toString()).rstrip("/")
-        self._is_local = self.root.startswith(LOCAL_PREFIX)
+        self.is_local = self.root.startswith(LOCAL_PREFIX)
 
     def uri(self, path: str) -> str:
         """The whole address, as Spark's readers and writers take it."""
@@ -73,8 +73,8 @@ class Files:
 
     def read(self, path: str) -> bytes:
         """A whole file; FileNotFoundError when there is none."""
-        if self._is_local:
-            return self._local(path).read_bytes()
+        if self.is_local:
+            return self.local(path).read_bytes()
         if not self.exists(path):
             raise FileNotFoundError(self.uri(path))
         stream = self._fs.open(self._path(path))
@@ -86,8 +86,8 @@ class Files:
     def put(self, path: str, data: bytes) -> bool:
         """Put a file into place whole; False, and nothing done, when there is one already."""
         draft = f"{path}.{uuid.uuid4().hex}{DRAFT}"
-        if self._is_local:
-            return _linked(self._local(draft), self._local(path), data)
+        if self.is_local:
+            return _linked(self.local(draft), self.local(path), data)
         stream = self._fs.create(self._path(draft), True)
         try:
             stream.write(bytearray(data))
@@ -112,7 +112,9 @@ class Files:
     def _path(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self.uri(path))
 
-    def _local(self, path: str) -> Path:
+    def local(self, path: str) -> Path:
+        """Where it is for programs of this machine, if the root is on a local disk."""
+        assert self.is_local
         return Path(self.uri(path).removeprefix(LOCAL_PREFIX))
 
 

@@ -3,9 +3,9 @@
     LAKE/topic=orders/day=2026-11-16/<job>-<batch>-<n>.parquet
     LAKE/_manifest/00000000000000000012.json
 
-Files are written aside, below `_staging`, read back to learn what is really in them, moved into
-place and only then told of in the manifest. So whoever reads by the manifest sees all of a change
-or nothing of it.
+Files are written aside, below `_staging`, moved into place and only then told of in the manifest.
+So whoever reads by the manifest sees all of a change or nothing of it. Spark writes them and reads
+them again to learn what is in them; or the tasks that read the messages do, and tell.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote
 
 import msgspec
 
 from ariane.spark.pipelines.files import DRAFT, Files, Found
+from ariane.spark.pipelines.layout import COMPRESSION, MANIFEST, STAGING, topic_and_day_of
 from ariane.spark.pipelines.manifest import (
     Entry,
     FileRange,
@@ -36,10 +36,7 @@ if TYPE_CHECKING:
 
 # ruff: noqa: PLC0415, N812 - Spark is imported when it is used, under its usual letter
 
-MANIFEST: Final = "_manifest"
-STAGING: Final = "_staging"
 TRIES: Final = 20  # to come after others who change the lake at the same time
-COMPRESSION: Final = "zstd"
 ORDER: Final = ("topic", "day", "brokerName", "queueId", "queueOffset")
 
 
@@ -144,6 +141,17 @@ class Lake:
             for key, group in sorted(ranges.items())
         ]
 
+    def told(self, files: Iterable[LakeFile], job: str) -> list[LakeFile]:
+        """What tasks say that they wrote aside; raises LakeError unless all of it is there."""
+        there = {found.path: found.byte_count for found in self.files.walk(f"{STAGING}/{job}")}
+        for file in files:
+            if there.get(file.path) != file.byte_count:
+                raise LakeError(
+                    f"an executor has written {self.files.uri(file.path)}, and the driver does not "
+                    "find it: put the lake where all machines have it, as on HDFS, S3 or NFS"
+                )
+        return sorted(files, key=lambda file: (file.topic, file.day, min(file.spans().items())))
+
     def publish(self, staged: Sequence[LakeFile], job: str) -> list[LakeFile]:
         """Move staged files to where they stay; they are not in the lake before their entry is."""
         placed = []
@@ -204,8 +212,7 @@ class Lake:
 
 
 def _key_of(found: Found) -> tuple[str, str, str]:
-    *_, topic, day, name = found.path.split("/")
-    return unquote(topic.partition("=")[2]), unquote(day.partition("=")[2]), name
+    return *topic_and_day_of(found.path), found.path.rsplit("/", 1)[-1]
 
 
 def _is_data(found: Found) -> bool:

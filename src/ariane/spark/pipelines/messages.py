@@ -9,6 +9,7 @@ import msgspec
 
 from ariane.client.messages import OWN_PROPERTIES, SHARDING_KEY
 from ariane.spark.offsets import Queue, nested
+from ariane.spark.pipelines.layout import DAY_US
 from ariane.spark.pipelines.ranges import Span, Spans
 from ariane.spark.schema import ddl
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "rocketmq"
 DDL: Final = ddl()
-DAY_US: Final = 86_400_000_000
 
 # Where a message that is sent on came from, told in its properties.
 ORIGIN_TOPIC: Final = "ORIGIN_TOPIC"

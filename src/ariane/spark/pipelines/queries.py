@@ -31,6 +31,7 @@ def run_query(
     follow: bool = False,
     interval_s: float = 1.0,
     note: Callable[[StreamingQueryProgress], str] = lambda progress: "",
+    count: Callable[[StreamingQueryProgress], int] = lambda progress: progress.numInputRows,
 ) -> list[Progress]:
     """Run to the end of what is there now, or with `follow` until Ctrl-C; one item a batch."""
     from pyspark.errors import PySparkException
@@ -43,12 +44,12 @@ def run_query(
     batches: list[Progress] = []
     try:
         while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]
-            _tell(query, batches, report, note)
+            _tell(query, batches, report, note, count)
     except KeyboardInterrupt:
         query.stop()
     except PySparkException as error:
         raise failure(error) from error
-    _tell(query, batches, report, note)
+    _tell(query, batches, report, note, count)
     return batches
 
 
@@ -65,6 +66,7 @@ def _tell(
     batches: list[Progress],
     report: Report,
     note: Callable[[StreamingQueryProgress], str],
+    count: Callable[[StreamingQueryProgress], int],
 ) -> None:
     told = batches[-1].batch_id if batches else -1
     for progress in query.recentProgress:
@@ -74,7 +76,7 @@ def _tell(
         batches.append(
             Progress(
                 batch_id=progress.batchId,
-                message_count=progress.numInputRows,
+                message_count=count(progress),
                 seconds=progress.durationMs.get("triggerExecution", 0) / 1000,
                 note=note(progress),
             )

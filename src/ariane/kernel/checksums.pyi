@@ -1,0 +1,3 @@
+from typing import Any
+
+def checksum(offsets: Any, bounds: Any, bodies: Any, first: int, count: int) -> int: ...
