@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import resource
 import signal
+from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 from random import Random
@@ -75,6 +77,7 @@ def up(
 ) -> None:
     """Start a name server and a broker in one process."""
     _start_logging(log_level)
+    _allow_descriptors()
     _refuse_exposure(host, insecure=insecure)
     settings = pairs_of(set_ or [], option="--set")
     for key in settings.keys() & OWN_KEYS:
@@ -98,6 +101,7 @@ def namesrv(
 ) -> None:
     """Start a name server."""
     _start_logging(log_level)
+    _allow_descriptors()
     settings = {"kvConfigPath": str(data / "namesrv" / "kvConfig.json")} | _settings_in(config)
     settings |= {"bindAddress": host} if host is not None else {}
     settings |= {"listenPort": str(port)} if port is not None else {}
@@ -116,6 +120,7 @@ def broker(
 ) -> None:
     """Start a broker, with RocketMQ's own settings."""
     _start_logging(log_level)
+    _allow_descriptors()
     settings = _settings_in(config) | pairs_of(set_ or [], option="--set")
     _warn_of_unknown(settings, BrokerConfig, StoreConfig)
     broker_config = config_of(BrokerConfig, settings)
@@ -318,3 +323,10 @@ def _start_logging(level: str) -> None:
     if number is None:
         raise ConfigError(f"--log-level {level!r} is none of DEBUG, INFO, WARNING, ERROR")
     logging.basicConfig(level=number, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+
+
+def _allow_descriptors() -> None:
+    """Have as many descriptors as the system lets us: each connection takes one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # then those there are must do
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import resource
 import socket
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -20,7 +22,9 @@ CHECK_S: Final = 5.0  # how often idle connections are looked for
 BACKLOG: Final = 1024
 ACCEPTED_AT_ONCE: Final = 64
 ACCEPT_RETRY_S: Final = 1.0
-CONNECTIONS_MAX: Final = 10_000
+CONNECTIONS_MAX: Final = 16_000
+HOST_SHARE: Final = 0.75  # of them for one address: the others must get in even when it floods us
+SPARE_DESCRIPTORS: Final = 128  # never given to connections: the store opens files as it goes
 UNFINISHED_BYTES_MAX: Final = 256 << 20  # of incomplete frames, all connections together
 
 
@@ -44,6 +48,9 @@ class Server:
         self.connections: set[Connection] = set()
         self.refused_count = 0
         self.connections_max = connections_max
+        self._host_connections_max = max(int(connections_max * HOST_SHARE), 1)
+        self._hosts: Counter[str] = Counter()
+        self._descriptors_max = _descriptors_max()
         self._handler = handler
         self._timers = timers
         self._decoder_of = decoder_of
@@ -51,7 +58,7 @@ class Server:
         self._on_close = on_close
         self._limits = limits
         self._ids = itertools.count(1)
-        self._is_full = False
+        self._is_refusing = False
         self._scratch = bytearray(SCRATCH_BYTES)
         self._budget = ByteBudget(unfinished_bytes_max)
         self._listener: socket.socket | None = None
@@ -83,6 +90,10 @@ class Server:
                 loop.remove_reader(listener)
                 self._timers.after(ACCEPT_RETRY_S, self._accept_more)
                 return
+            if connected.fileno() >= self._descriptors_max:  # the lowest that was free
+                connected.close()
+                self._refused("there are no more descriptors for them; raise ulimit -n")
+                continue
             try:
                 SocketTransport(loop, connected, self._connection())
             except OSError:
@@ -125,30 +136,53 @@ class Server:
         )
 
     def _made(self, connection: Connection) -> None:
+        host = connection.peer[0]
         if len(self.connections) >= self.connections_max:
-            self._refuse(connection)
+            self._refuse(connection, f"{self.connections_max} are the most allowed")
             return
-        self._is_full = False
+        if self._hosts[host] >= self._host_connections_max:
+            most = self._host_connections_max
+            self._refuse(connection, f"{most} are the most allowed from one address, {host}")
+            return
+        self._is_refusing = False
+        self._hosts[host] += 1
         self.connections.add(connection)
         connection.on_close.append(self._lost)
         if self._on_connect is not None:
             self._on_connect(connection)
 
-    def _refuse(self, connection: Connection) -> None:
+    def _refuse(self, connection: Connection, reason: str) -> None:
+        self._refused(reason)
+        connection.close(f"the server takes no more connections: {reason}")
+
+    def _refused(self, reason: str) -> None:
         self.refused_count += 1
-        if not self._is_full:
-            self._is_full = True
-            logger.warning("connections refused count=%d is the most allowed", self.connections_max)
-        connection.close("the server has as many connections as it may")
+        if not self._is_refusing:
+            self._is_refusing = True
+            logger.warning("connections refused reason=%s", reason)
 
     def _lost(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        self._forget_host(connection.peer[0])
         if self._on_close is not None:
             self._on_close(connection)
+
+    def _forget_host(self, host: str) -> None:
+        self._hosts[host] -= 1
+        if not self._hosts[host]:
+            del self._hosts[host]
 
     def _check(self) -> None:
         for connection in list(self.connections):
             connection.check()
+
+
+def _descriptors_max() -> int:
+    """Below this a descriptor may be a connection's; those of the whole process are counted."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return 1 << 31
+    return int(soft) - min(SPARE_DESCRIPTORS, int(soft) // 2)
 
 
 def bind(host: str, port: int) -> socket.socket:

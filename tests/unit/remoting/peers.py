@@ -76,9 +76,12 @@ class World:
         self.opened.append(connection)
         return connection
 
-    async def connect_raw(self, *, receive_bytes: int | None = None) -> RawPeer:
+    async def connect_raw(
+        self, *, receive_bytes: int | None = None, source: str = "127.0.0.1"
+    ) -> RawPeer:
         """A peer of no kind at all."""
         peer = socket.socket()
+        peer.bind((source, 0))
         if receive_bytes is not None:
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         peer.setblocking(False)

@@ -15,8 +15,9 @@ from tests.unit.remoting.peers import echo, soon, world
 
 
 async def test_connections_over_the_cap_are_closed_and_counted(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("ariane.remoting.server.HOST_SHARE", 1.0)
     async with world(echo, connections_max=3) as around:
         inside = [await around.connect() for _ in range(3)]
         for client in inside:
@@ -32,6 +33,22 @@ async def test_connections_over_the_cap_are_closed_and_counted(
         again = await around.connect()
         assert (await soon(again.request(request(1), 1.0))).code == 0
         assert (await soon(inside[1].request(request(1), 1.0))).code == 0
+
+
+async def test_one_address_cannot_take_every_connection() -> None:
+    async with world(echo, connections_max=8) as around:
+        inside = [await around.connect_raw() for _ in range(6)]
+        outside = await around.connect_raw()
+        assert await outside.receive() is None
+        assert around.server.refused_count == 1
+        other = await around.connect_raw(source="127.0.0.2")
+        await other.send(request(1).encode())
+        assert await other.receive() is not None
+        inside[0].close()
+        await around.next_closed()
+        again = await around.connect_raw()
+        await again.send(request(1).encode())
+        assert await again.receive() is not None
 
 
 async def test_unfinished_frames_of_many_peers_share_a_budget() -> None:
