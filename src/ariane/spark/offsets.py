@@ -88,8 +88,9 @@ def flat(value: object, what: str, *, least: int = 0, most: int = OFFSET_MAX) ->
             for number, offset in _members(queues, refuse):
                 if not (number.isascii() and number.isdecimal()):
                     raise refuse(number)
-                is_number = isinstance(offset, int) and not isinstance(offset, bool)
-                if not is_number or not least <= offset <= most:
+                if not isinstance(offset, int) or isinstance(offset, bool):
+                    raise refuse(offset)
+                if not least <= offset <= most:
                     raise refuse(offset)
                 offsets[Queue(topic, broker, int(number))] = offset
     return offsets

@@ -43,7 +43,7 @@ def test_a_map_names_exactly_the_queues_there_are() -> None:
         ends_of(OffsetsGiven({A0: 7, A1: 0, B0: 1}), LAYOUT, {})
     with pytest.raises(ConfigError, match="missing: topic orders, broker broker-a, queue 1"):
         times_of(TimesGiven({A0: 7}), LAYOUT)
-    with pytest.raises(ConfigError, match="^endingOffsetsByTimestamp must name exactly") as caught:
+    with pytest.raises(ConfigError, match=r"^endingOffsetsByTimestamp must name exactly") as caught:
         times_of(TimesGiven({A0: 7}, "endingOffsetsByTimestamp"), LAYOUT)
     assert "-2" not in str(caught.value)  # which is no time
 
