@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+from zlib import crc32
 
 from ariane.errors import ConfigError
 from ariane.spark.option_values import OptionReader
@@ -31,6 +32,7 @@ SPARKS_OWN: Final = (
 
 
 _ADDRESS: Final = re.compile(r"\S+:\d{1,5}")
+_QUERY: Final = re.compile(r"[a-zA-Z0-9._:-]{1,100}")  # brokers take a few more characters
 
 
 class Guarantee(StrEnum):
@@ -53,6 +55,13 @@ class SinkOptions:
     query: str | None = None
     batch: int | None = None
 
+    @property
+    def batch_name(self) -> str | None:
+        """What brokers know the query by: two topics that a batch is written to are two writes."""
+        if self.query is None or self.topic is None:
+            return self.query
+        return f"{self.query}:{crc32(self.topic.encode()):08x}"
+
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
     """The options as a value; raises ConfigError for the first that cannot be used."""
@@ -72,12 +81,17 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         check_topic(topic)
     if len(reader.given("queryId", "batchId")) == 1:
         raise ConfigError("queryId and batchId name a batch together; give both")
+    query = reader.text("queryId")
+    if query is not None and _QUERY.fullmatch(query) is None:
+        raise ConfigError(
+            f"queryId {query!r} must be 1 to 100 letters, digits and . _ : - of the ASCII kind"
+        )
     return SinkOptions(
         name_servers=name_servers,
         topic=topic,
         guarantee=reader.choice("guarantee", Guarantee, Guarantee.AUTO),
         timeout_s=reader.duration_s("timeout", least_s=0.001) or TIMEOUT_S,
-        query=reader.text("queryId"),
+        query=query,
         batch=reader.count("batchId", least=0),
     )
 

@@ -39,8 +39,8 @@ def writer(
     from ariane.spark.writing import check_guarantee
 
     check_guarantee(told)
-    if told.query is not None and told.batch is not None:
-        return BatchWriter(told, columns, Batch(told.query, told.batch))
+    if told.batch_name is not None and told.batch is not None:
+        return BatchWriter(told, columns, Batch(told.batch_name, told.batch))
     return BatchWriter(told, columns, Batch(f"job-{uuid.uuid4()}", 0, KEEP_JOB_HOURS))
 
 

@@ -152,6 +152,15 @@ def test_a_job_has_a_name_of_its_own(ariane_broker: EmbeddedBroker) -> None:
     assert bodies(ariane_broker) == ["a", "a"]
 
 
+def test_a_batch_with_a_name_is_written_once_to_each_topic(ariane_broker: EmbeddedBroker) -> None:
+    """As in foreachBatch, which Spark may call again; the good go here and the bad there."""
+    for topic in ("good", "bad", "good"):
+        told = options(ariane_broker, topic=topic, queryId="triage", batchId="7")
+        sink = writer.writer(told, schema_of("body string"), overwrite=False)
+        sink.commit([sink.write(iter([batch_of(topic)]))])
+    assert (bodies(ariane_broker, "good"), bodies(ariane_broker, "bad")) == (["good"], ["bad"])
+
+
 def test_every_column_has_its_place(ariane_broker: EmbeddedBroker) -> None:
     later = ariane_broker.now + timedelta(seconds=10)
     rows = pa.record_batch(
@@ -277,6 +286,9 @@ def test_parts_are_published_in_the_order_of_partitions(ariane_broker: EmbeddedB
         ("body string", {"topic": "a b"}, "may only hold"),
         ("body string", {"topic": "rmq_sys_x"}, "belongs to the broker"),
         ("body string", {"nameServer": "127.0.0.1:1"}, "two names of one option"),
+        ("body string", {"timeout": "0s"}, "timeout must be 1ms or longer"),
+        ("body string", {"queryId": "q"}, "queryId and batchId name a batch together"),
+        ("body string", {"queryId": "a/b", "batchId": "1"}, "queryId 'a/b' must be 1 to 100"),
     ],
 )
 def test_what_the_sink_cannot_do_is_said_before_anything_runs(
