@@ -187,9 +187,16 @@ class BrokerCluster:
         layout = {}
         for queue in route.readable:
             found = stats[queue.broker_name].offsets.get(queue)
-            bounds = QueueBounds(found.min_offset, found.max_offset) if found else QueueBounds(0, 0)
+            if found is None:  # old brokers leave out queues that are read and not written to
+                bounds = await self._bounds(queue)
+            else:
+                bounds = QueueBounds(found.min_offset, found.max_offset)
             layout[Queue(queue.topic, queue.broker_name, queue.queue_id)] = bounds
         return layout
+
+    async def _bounds(self, queue: MessageQueue) -> QueueBounds:
+        consumer = self._client.pull_consumer()
+        return QueueBounds(await consumer.min_offset(queue), await consumer.max_offset(queue))
 
     async def _stats(self, route: TopicRoute, broker: str) -> TopicStats:
         answer = await self._session.call(
@@ -233,7 +240,11 @@ class BrokerCluster:
     async def _mirror(self, group: str, offsets: Mapping[Queue, int]) -> None:
         if group not in self._mirrors:
             self._mirrors[group] = self._client.pull_consumer(group)
-        await self._introduce(group, {(queue.topic, queue.broker): queue for queue in offsets})
+        try:
+            await self._introduce(group, {(queue.topic, queue.broker): queue for queue in offsets})
+        except ClientError as error:
+            log.warning("offsets not mirrored group=%s: %s", group, error)
+            return
         consumer = self._mirrors[group]
         outcomes = await asyncio.gather(
             *(consumer.commit(_message_queue(queue), offset) for queue, offset in offsets.items()),

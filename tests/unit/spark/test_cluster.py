@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from ariane.client.routes import TopicRoute
 from ariane.errors import ConfigError, ConnectionLost, RouteNotFound
+from ariane.protocol.bodies import TopicStats
 from ariane.spark.bytes.contract import AccessOptions, QueueBounds
 from ariane.spark.cluster import BrokerCluster
 from ariane.spark.offsets import Queue
@@ -112,6 +114,38 @@ def test_progress_is_mirrored_to_a_group(client: Client, cluster: BrokerCluster)
     consumer = client.pull_consumer("spark-orders")
     there = consumer.queues("orders")
     assert [consumer.committed(one) for one in there] == [2, 0]
+
+
+def test_progress_that_cannot_be_mirrored_troubles_nobody(
+    ariane_broker: EmbeddedBroker,
+    client: Client,
+    cluster: BrokerCluster,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster.survey(ORDERS)
+    ariane_broker.stop()
+    cluster.mirror("spark-orders", {queue(0): 7, Queue("payments", "broker-a", 0): 1})
+    assert "not mirrored group=spark-orders" in caplog.text
+
+
+def test_a_queue_that_a_broker_does_not_report_is_asked_about(
+    client: Client, cluster: BrokerCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of queues that are only read any more, by Apache's brokers before 5."""
+    send(client, 1, b"a", b"b")
+    whole = cluster._stats
+
+    async def partly(route: TopicRoute, broker: str) -> TopicStats:
+        stats = await whole(route, broker)
+        return TopicStats(
+            offsets={one: at for one, at in stats.offsets.items() if not one.queue_id}
+        )
+
+    monkeypatch.setattr(cluster, "_stats", partly)
+    assert cluster.survey(ORDERS).layout == {
+        queue(0): QueueBounds(0, 0),
+        queue(1): QueueBounds(0, 2),
+    }
 
 
 def test_a_broker_that_is_away_is_waited_for(
