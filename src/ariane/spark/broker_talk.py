@@ -42,6 +42,7 @@ T = TypeVar("T")
 log = logging.getLogger("ariane.spark")
 
 REQUEST_TIMEOUT_S: Final = 30.0
+ABSENT_TIMEOUT_S: Final = 20.0  # for which to wait for a topic that no broker seems to have
 FIRST_PAUSE_S: Final = 0.1
 PAUSE_MAX_S: Final = 2.0
 GROUP: Final = "ariane-spark-sink"
@@ -92,11 +93,23 @@ class BrokerTalk:
         return self._can_stage
 
     def queues_of(self, topic: str, timeout_s: float) -> tuple[MessageQueue, ...]:
-        """The queues of a topic that may be written to, in the order that Java's clients know."""
+        """The queues of a topic that may be written to, in the order that Java's clients know.
+
+        A broker that is away takes its topics along, so one that is not there is waited for. But
+        where brokers are there and do not have it, it will hardly come.
+        """
 
         async def look() -> tuple[MessageQueue, ...]:
             return (await self._session.routes.for_writing(topic)).writable
 
+        async def has_brokers() -> bool:
+            return bool(await self.masters())
+
+        try:
+            return self.run(self.persist(look, min(timeout_s, ABSENT_TIMEOUT_S)))
+        except RouteNotFound:
+            if self.run(self.persist(has_brokers, timeout_s)):
+                raise
         return self.run(self.persist(look, timeout_s))
 
     async def masters(self) -> dict[str, Address]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -20,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 from ariane.codes import RequestCode, ResponseCode
-from ariane.errors import ClientError, ConfigError, InvalidMessage
+from ariane.errors import ClientError, ConfigError, InvalidMessage, RouteNotFound
 from ariane.spark import broker_talk, writer, writing
 from ariane.spark.broker_talk import talk_to
 from ariane.spark.parts import Batch, WrittenPart
@@ -159,6 +160,17 @@ def test_a_batch_with_a_name_is_written_once_to_each_topic(ariane_broker: Embedd
         sink = writer.writer(told, schema_of("body string"), overwrite=False)
         sink.commit([sink.write(iter([batch_of(topic)]))])
     assert (bodies(ariane_broker, "good"), bodies(ariane_broker, "bad")) == (["good"], ["bad"])
+
+
+@pytest.mark.ariane(autoCreateTopicEnable=False)
+def test_a_topic_that_no_broker_has_is_not_waited_for_as_long_as_a_broker(
+    ariane_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_talk, "ABSENT_TIMEOUT_S", 0.5)
+    begun_s = time.monotonic()
+    with pytest.raises(RouteNotFound, match="'T' does not exist; create it with"):
+        write(ariane_broker, batch_of("a"), timeout="60s")
+    assert time.monotonic() - begun_s < 30
 
 
 def test_every_column_has_its_place(ariane_broker: EmbeddedBroker) -> None:
