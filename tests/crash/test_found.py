@@ -79,6 +79,47 @@ def test_a_deletion_cut_short_brings_no_other_topic_back() -> None:
         assert check(image, SMALL).is_sound
 
 
+@pytest.mark.parametrize("lost", ["checkpoint", "consumequeue"])
+def test_deleted_messages_stay_deleted_when_queues_are_read_from_the_log_again(lost: str) -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for i in range(60):
+        append(store, b"old %d" % i)
+        append(store, b"old %d" % i, queue_id=1)
+        append(store, b"old %d" % i, "Gone")
+    store.delete_topic("T")
+    store.delete_topic("Gone")
+    for i in range(3):
+        append(store, b"new %d" % i)
+    store.stop()
+    disk.remove_tree(lost)
+    disk.remove(lost)
+    again = open_store(disk)
+    assert again.topics() == {"T": [0]}
+    assert bodies(again) == [b"new 0", b"new 1", b"new 2"]
+    assert again.max_offset("T", 1) == again.max_offset("Gone", 0) == 0
+    append(again, b"made anew", "Gone")
+    assert bodies(again, "Gone") == [b"made anew"]
+    again.stop()
+    assert check(disk, SMALL).is_sound
+
+
+def test_a_deletion_says_nothing_about_a_log_that_is_begun_again() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for i in range(60):
+        append(store, b"old %d" % i)
+    store.delete_topic("T")
+    store.stop()
+    for directory in ("commitlog", "consumequeue", "index"):
+        disk.remove_tree(directory)
+    for turn in range(2):
+        again = open_store(disk)
+        append(again, b"%d" % turn)
+        again.stop()
+    assert bodies(open_store(disk)) == [b"0", b"1"]
+
+
 def test_a_segment_that_cannot_be_made_refuses_the_message() -> None:
     disk = SimulatedDisk()
     store = open_store(disk)

@@ -20,7 +20,8 @@ from ariane.kernel.log import Index, Log, Queue, index_file_bytes, scan
 from ariane.store import indexes, queues, segments
 from ariane.store.checkpoint import CheckpointFile
 from ariane.store.delays import delays_ms_of
-from ariane.store.queues import ENTRY_BYTES
+from ariane.store.deletions import Deletions
+from ariane.store.queues import ENTRY_BYTES, is_queue_number
 from ariane.topics import SCHEDULE_TOPIC
 
 Entry = tuple[int, int, int]  # log offset, record size, tags code or due time
@@ -79,6 +80,8 @@ class _Check:
         self._indexes: list[_ScratchIndex] = []
         self._segments: list[int] = []  # where each begins
         self._claim = CheckpointFile(disk).load().claim
+        self._deletions = Deletions(disk)
+        self._deletions.load()
         self._delays_ms = delays_ms_of(config.delay_levels)
         self._log = Log(self._segment_bytes, bytes(8), delays_ms=self._delays_ms)
 
@@ -125,14 +128,14 @@ class _Check:
         topics = self._disk.directories(queues.DIRECTORY)
         for topic in topics:
             for number in self._disk.directories(f"{queues.DIRECTORY}/{topic}"):
-                if number.isdigit() and self._compare_queue(topic, int(number)):
+                if is_queue_number(number) and self._compare_queue(topic, int(number)):
                     found.add((topic, int(number)))
         deleted: dict[str, int] = {}
         for (topic, queue_id), rebuilt in sorted(self._queues.items()):
             count = rebuilt.queue.end - rebuilt.first
             if (topic, queue_id) in found or count == 0:
                 continue
-            if topic in topics and not self._was_deleted(rebuilt):
+            if topic in topics and not self._was_deleted(topic, rebuilt):
                 self._report.problems.append(
                     f"queue {queue_id} of {topic} is missing or empty, the log has {count} messages"
                     " for it"
@@ -144,9 +147,15 @@ class _Check:
                 f"{count} messages of topic {topic} in the log have no queue: it was deleted"
             )
 
-    def _was_deleted(self, rebuilt: _Rebuilt) -> bool:
-        """Whether a queue that is missing was so already when the checkpoint counted them all."""
+    def _was_deleted(self, topic: str, rebuilt: _Rebuilt) -> bool:
+        """Whether a queue that is missing went with its topic.
+
+        Apache's broker notes no deletion; then it must have been missing already when the
+        checkpoint counted them all.
+        """
         claim, last = self._claim, rebuilt.queue.entry(rebuilt.queue.end - 1)
+        if last is not None and self._deletions.covers(topic, last[0]):
+            return True
         return (
             claim is not None
             and last is not None

@@ -20,6 +20,7 @@ from ariane.topics import SCHEDULE_TOPIC, topic_fault
 
 DIRECTORY: Final = "consumequeue"
 ENTRY_BYTES: Final = 20
+QUEUE_ID_MAX: Final = 2**31 - 1
 PADDING_BYTES: Final = 0x7FFFFFFF  # the record size of an entry that was never used
 FIRST_CHUNK_BYTES: Final = 16 * 1024
 PAGE_BYTES: Final = 4096
@@ -70,7 +71,7 @@ class Queues:
             raise StoreError(f"{DIRECTORY}/{strays[0]} does not belong there; move it elsewhere")
         for topic in self._disk.directories(DIRECTORY):
             for number in self._disk.directories(f"{DIRECTORY}/{topic}"):
-                if not (number.isascii() and number.isdigit()):
+                if not is_queue_number(number):
                     raise StoreError(
                         f"{DIRECTORY}/{topic}/{number} is not a queue number; move it elsewhere"
                     )
@@ -303,6 +304,11 @@ class Queues:
             start, stop = max(first - base, 0), min(end - base, self._file_bytes)
             if start < stop:
                 yield file, start, stop
+
+
+def is_queue_number(name: str) -> bool:
+    """Whether a directory's name is that of a queue, as Apache's broker reads it."""
+    return name.isascii() and name.isdigit() and int(name) <= QUEUE_ID_MAX
 
 
 def _nobody_asked(_file: MappedFile, _first: int, _end: int) -> None:

@@ -23,6 +23,7 @@ from typing import Final
 from ariane.errors import StoreError
 from ariane.kernel.log import Index, Log, Queue, scan
 from ariane.store.checkpoint import Checkpoint, Claim
+from ariane.store.deletions import Deletions
 from ariane.store.indexes import Indexes
 from ariane.store.queues import ENTRY_BYTES, Queues
 from ariane.store.segments import DIRECTORY, Segments
@@ -44,6 +45,7 @@ class Recovery:
     segments: Segments
     queues: Queues
     indexes: Indexes
+    deletions: Deletions
     checkpoint: Checkpoint
     was_killed: bool
     sync_failed: bool  # before it was killed
@@ -72,6 +74,8 @@ class Recovery:
             end, last_ms = self._walk(first, index_from)
         self._cut_log(first, end)
         self.log.last_store_ms = max(last_ms, self.checkpoint.log_ms)
+        if self.deletions.carry_out(self.queues, end):
+            claim = None  # it counts what is gone
         self._cut_queues()
         self._cut_index()
         return claim
@@ -90,6 +94,7 @@ class Recovery:
         self.log.end = self.log.visible = -(-max(ends) // size) * size
         self.segments.append()
         self.log.last_store_ms = self.checkpoint.log_ms
+        self.deletions.carry_out(self.queues, self.log.end)
         self._cut_queues()
         while self.indexes.files:
             self.indexes.drop_last()

@@ -36,6 +36,7 @@ from ariane.store.appending import Appender
 from ariane.store.background import EventLoop, InlineLane, Lane, Post, ThreadLane
 from ariane.store.checkpoint import Checkpoint, CheckpointFile
 from ariane.store.delays import delays_ms_of
+from ariane.store.deletions import Deletions
 from ariane.store.flush import Flusher, LaneSyncing, ThreadSyncing
 from ariane.store.hosts import host_bytes_of
 from ariane.store.indexes import Indexes
@@ -122,6 +123,7 @@ class Store:
             disk, clock, slot_count=config.index_slot_count, entry_count=config.index_entry_count
         )
         self._checkpoint_file = CheckpointFile(disk)
+        self._deletions = Deletions(disk)
         self.read_limits = lookups.ReadLimits(
             memory_count_max=config.transfer_count_memory_max,
             memory_bytes_max=config.transfer_bytes_memory_max,
@@ -479,6 +481,7 @@ class Store:
         """
         self._checkpoint_now()
         try:
+            self._deletions.note(topic, self.log.end, self.log.first_position)
             self._keeper.before_deleting_queues()
             self._queues.delete_topic(topic)
         except OSError as error:
@@ -506,12 +509,14 @@ class Store:
         self._segments.load()
         self._queues.load()
         self._indexes.load()
+        self._deletions.load()
         checkpoint = self._checkpoint_file.load()
         claim = Recovery(
             log=self.log,
             segments=self._segments,
             queues=self._queues,
             indexes=self._indexes,
+            deletions=self._deletions,
             checkpoint=checkpoint,
             was_killed=self.was_killed,
             sync_failed=self._has_failed_before(),

@@ -57,6 +57,12 @@ def test_files_that_may_only_be_read_are_enough(tmp_path: Path) -> None:
     assert check(RealDisk(tmp_path), SMALL).record_count == 2
 
 
+def test_a_directory_that_is_no_queue_is_passed_over() -> None:
+    disk = stopped()
+    disk.make_directory("consumequeue/T/99999999999")
+    assert check(disk, SMALL).is_sound
+
+
 def index_of(disk: SimulatedDisk) -> str:
     return f"index/{disk.names('index')[0][0]}"
 
