@@ -25,7 +25,8 @@ INTRODUCTION: Final = """\
 The keys are RocketMQ's own. A file for `ariane broker -c FILE` or `ariane namesrv -c FILE` is Java
 properties text, one `key=value` a line; `ariane up --set key=value` sets one from the command line.
 A value that does not fit is refused at start with its key; a key that is not here is ignored with
-a warning that names the nearest one.
+a warning that names the nearest one. What somebody would count on and is not
+there, such as `aclEnable=true` or a log elsewhere by `storePathCommitLog`, is refused as well.
 
 Sizes are in bytes and times in milliseconds unless the words say otherwise. *Running* marks what
 can be changed while the server runs (`mqadmin updateBrokerConfig`, `mqadmin updateNamesrvConfig`);
@@ -48,7 +49,7 @@ WORDS: Final[dict[type[msgspec.Struct], dict[str, str]]] = {
     BrokerConfig: {
         "brokerClusterName": "The cluster it belongs to.",
         "brokerName": "Its name; queues belong to names.",
-        "brokerId": "0 is the master of the name.",
+        "brokerId": "0, the master of the name; there are no replicas.",
         "brokerRole": "`ASYNC_MASTER` or `SYNC_MASTER`, which are the same while there are no"
         " replicas.",
         "brokerIP1": "The address told to clients and written into message ids; when empty, the"

@@ -22,10 +22,15 @@ Positive = Annotated[int, Meta(ge=1)]
 SegmentBytes = Annotated[int, Meta(ge=1024)]  # room for a record and its end mark
 Natural = Annotated[int, Meta(ge=0)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]  # 0 picks a free one
+Ratio = Annotated[float, Meta(gt=0, le=1)]
+Percent = Annotated[int, Meta(ge=0, le=100)]
+Name = Annotated[str, Meta(min_length=1)]
 FLUSH_MODES: Final = ("ASYNC_FLUSH", "SYNC_FLUSH")
 TIMER_PRECISIONS_MS: Final = (100, 200, 500, 1000)
 ROLES: Final = ("ASYNC_MASTER", "SYNC_MASTER")  # without replicas there is no difference
 REQUEST_MODES: Final = ("PULL", "POP")
+QUEUE_ENTRY_BYTES: Final = 20
+HOURS_PER_DAY: Final = 24
 
 
 class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,9 +56,9 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     delete_hours: str = field(name="deleteWhen", default="04")  # local hours, ";" between them
     clean_interval_ms: Positive = field(name="cleanResourceInterval", default=10_000)
     delete_batch_max: Positive = field(name="deleteFileBatchMax", default=10)
-    disk_used_max_percent: Natural = field(name="diskMaxUsedSpaceRatio", default=75)
-    disk_force_ratio: float = field(name="diskSpaceCleanForciblyRatio", default=0.85)
-    disk_stop_ratio: float = field(name="diskSpaceWarningLevelRatio", default=0.90)
+    disk_used_max_percent: Percent = field(name="diskMaxUsedSpaceRatio", default=75)
+    disk_force_ratio: Ratio = field(name="diskSpaceCleanForciblyRatio", default=0.85)
+    disk_stop_ratio: Ratio = field(name="diskSpaceWarningLevelRatio", default=0.90)
     force_clean_enabled: bool = field(name="cleanFileForciblyEnable", default=True)
     check_crc_on_recover: bool = field(name="checkCRCOnRecover", default=True)
     index_enabled: bool = field(name="messageIndexEnable", default=True)
@@ -87,6 +92,10 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.flush_mode not in FLUSH_MODES:
             raise ValueError(_unusable("flushDiskType", self.flush_mode, FLUSH_MODES))
+        hours_of(self.delete_hours)
+        # As RocketMQ does: a queue file holds whole entries.
+        whole = -(-self.queue_file_bytes // QUEUE_ENTRY_BYTES) * QUEUE_ENTRY_BYTES
+        msgspec.structs.force_setattr(self, "queue_file_bytes", whole)
         if self.timer_precision_ms not in TIMER_PRECISIONS_MS:
             raise ValueError(
                 _unusable(
@@ -105,8 +114,8 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Who the broker is, where it listens, what it allows."""
 
-    cluster: str = field(name="brokerClusterName", default="DefaultCluster")
-    name: str = field(name="brokerName", default="broker-a")
+    cluster: Name = field(name="brokerClusterName", default="DefaultCluster")
+    name: Name = field(name="brokerName", default="broker-a")
     broker_id: int = field(name="brokerId", default=0)
     role: str = field(name="brokerRole", default="ASYNC_MASTER")
     advertised_host: str = field(name="brokerIP1", default="")
@@ -154,6 +163,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.role not in ROLES:
             raise ValueError(_unusable("brokerRole", self.role, ROLES))
+        if self.broker_id != 0:
+            raise ValueError(
+                _unusable("brokerId", str(self.broker_id), ["0, since there are only masters"])
+            )
         if self.request_mode not in REQUEST_MODES:
             raise ValueError(
                 _unusable("defaultMessageRequestMode", self.request_mode, REQUEST_MODES)
@@ -177,6 +190,14 @@ class NameServerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 C = TypeVar("C", bound=msgspec.Struct)
+
+
+def hours_of(text: str) -> frozenset[int]:
+    """The hours of the day in a list like `04` or `04;16`; or ValueError."""
+    hours = [hour.strip() for hour in text.split(";") if hour.strip()]
+    if not all(hour.isdecimal() and int(hour) < HOURS_PER_DAY for hour in hours):
+        raise ValueError(_unusable("deleteWhen", text, ["a list of hours, like 04 or 04;16"]))
+    return frozenset(map(int, hours))
 
 
 def keys_of(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
@@ -233,11 +254,13 @@ def unknown_key_warnings(keys: Iterable[str], kinds: Iterable[type[msgspec.Struc
     known = sorted({key for kind in kinds for key in keys_of(kind)})
     lines = []
     for key in sorted(set(keys) - set(known)):
-        near = difflib.get_close_matches(key, known, n=1)
+        near = difflib.get_close_matches(key, known, n=1, cutoff=LIKENESS_MIN)
         hint = f"; did you mean {near[0]}?" if near else ""
         lines.append(f"unknown setting {key} is ignored{hint}")
     return lines
 
+
+LIKENESS_MIN: Final = 0.8  # below that a key is another one, not a slip of the pen
 
 _SEPARATOR: Final = re.compile(r"\s*[=:]\s*|\s+")
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}

@@ -44,6 +44,11 @@ REFUSED = {
     "a number": (BrokerConfig, "listenPort", "ten", "setting listenPort='ten' cannot be used"),
     "a flag": (BrokerConfig, "traceOn", "maybe", "setting traceOn='maybe' cannot be used"),
     "a flush mode": (StoreConfig, "flushDiskType", "SYNC", "it may be ASYNC_FLUSH or SYNC_FLUSH"),
+    "an hour": (StoreConfig, "deleteWhen", "04;25", "it may be a list of hours, like 04 or 04;16"),
+    "no hour": (StoreConfig, "deleteWhen", "four", "setting deleteWhen='four' cannot be used"),
+    "a ratio": (StoreConfig, "diskSpaceWarningLevelRatio", "90", "Expected `float` <= 1.0"),
+    "no name": (BrokerConfig, "brokerName", "", "Expected `str` of length >= 1"),
+    "a replica": (BrokerConfig, "brokerId", "1", "it may be 0, since there are only masters"),
     "a role": (BrokerConfig, "brokerRole", "SLAVE", "it may be ASYNC_MASTER or SYNC_MASTER"),
 }
 
@@ -54,6 +59,11 @@ def test_refused(kind: type[BrokerConfig], key: str, value: str, words: str) -> 
         config_of(kind, {key: value})
     assert key in str(refusal.value)
     assert words in str(refusal.value)
+
+
+def test_a_queue_file_holds_whole_entries() -> None:
+    config = config_of(StoreConfig, {"mappedFileSizeConsumeQueue": "100001"})
+    assert config.queue_file_bytes == 100_020
 
 
 @pytest.mark.parametrize("kind", [BrokerConfig, StoreConfig, NameServerConfig])
@@ -67,8 +77,10 @@ def test_changing_some_keys_keeps_the_others() -> None:
 
 
 def test_a_key_nobody_knows_is_named_with_the_nearest() -> None:
-    warnings = unknown_key_warnings(["brokerNane", "zzz", "listenPort"], [BrokerConfig])
+    keys = ["brokerNane", "zzz", "listenPort", "someEnable"]
+    warnings = unknown_key_warnings(keys, [BrokerConfig])
     assert warnings == [
         "unknown setting brokerNane is ignored; did you mean brokerName?",
+        "unknown setting someEnable is ignored",
         "unknown setting zzz is ignored",
     ]

@@ -36,6 +36,7 @@ from ariane.broker.unflushed import Unflushed
 from ariane.clock import Clock, Timer, Timers
 from ariane.config import BrokerConfig, StoreConfig
 from ariane.disk import Disk
+from ariane.errors import ConfigError
 from ariane.protocol.message import UniqueKeys
 from ariane.remoting.client import ConnectionPool
 from ariane.remoting.connection import Connection, ConnectionLimits, Handler
@@ -319,7 +320,13 @@ async def advertised_host(config: BrokerConfig) -> str:
     if host in ANY_HOSTS:
         return outward_address()
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    try:
+        found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        raise ConfigError(
+            f"setting brokerIP1={host!r} cannot be used: {error.strerror}; give an address that"
+            " clients reach this broker at"
+        ) from error
     return str(found[0][4][0])
 
 

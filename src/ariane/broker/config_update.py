@@ -23,7 +23,6 @@ from ariane.disk import Disk
 from ariane.errors import ConfigError, InvalidParameter, RequestRejected
 from ariane.protocol.bodies import DataVersion
 from ariane.store import config_files
-from ariane.store.retention import is_delete_hour
 
 LOGGER: Final = logging.getLogger("ariane.broker")
 
@@ -125,11 +124,6 @@ def check(key: str, value: str) -> None:
     allowed = ALLOWED[key]
     if allowed is not None and not (value.isdecimal() and int(value) in allowed):
         raise InvalidParameter(f"{key}={value} is not in {allowed[0]}..{allowed[-1]}")
-    if key == "deleteWhen":
-        try:
-            is_delete_hour(value, 0.0)
-        except ConfigError as error:
-            raise InvalidParameter(str(error)) from error
 
 
 def apply(state: BrokerState, config: BrokerConfig, store_config: StoreConfig) -> None:

@@ -10,6 +10,7 @@ import errno
 import logging
 import resource
 import signal
+import socket
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
@@ -21,6 +22,7 @@ import typer
 
 from ariane.cli.options import DEFAULT_NAMESRV, pairs_of
 from ariane.cli.output import say, warn
+from ariane.cli.unavailable import HEEDED, refuse_unavailable
 from ariane.clock import SystemClock, Timers
 from ariane.config import (
     BrokerConfig,
@@ -122,6 +124,7 @@ def broker(
     _start_logging(log_level)
     _allow_descriptors()
     settings = _settings_in(config) | pairs_of(set_ or [], option="--set")
+    refuse_unavailable(settings)
     _warn_of_unknown(settings, BrokerConfig, StoreConfig)
     broker_config = config_of(BrokerConfig, settings)
     _refuse_exposure(broker_config.bind_host, insecure=insecure)
@@ -138,6 +141,7 @@ async def _up(data: Path, host: str, namesrv_port: int, settings: dict[str, str]
     from ariane.broker.broker import Broker  # noqa: PLC0415 - only servers pay for it
     from ariane.nameserver.server import NameServer  # noqa: PLC0415
 
+    refuse_unavailable(settings)
     _warn_of_unknown(settings, BrokerConfig, StoreConfig)
     name_server_config = NameServerConfig(bind_host=host, port=namesrv_port)
     store_config = config_of(StoreConfig, settings)
@@ -263,8 +267,14 @@ def _starting_fault(error: OSError, address: str, option: str) -> str:
         return (
             f"{address} is in use by another process; stop it, or choose another port with {option}"
         )
-    if error.errno in (errno.EADDRNOTAVAIL, errno.EACCES):
-        return f"cannot listen on {address}: {error.strerror}; choose another with {option}"
+    if isinstance(error, socket.gaierror):
+        return (
+            f"cannot start on {address}: {error.strerror}; check --host, bindAddress and brokerIP1"
+        )
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"cannot listen on {address}: {error.strerror}; check --host or bindAddress"
+    if error.errno == errno.EACCES:
+        return f"cannot listen on {address}: {error.strerror}; choose another port with {option}"
     return f"cannot start on {address}: {error}"
 
 
@@ -284,7 +294,7 @@ def _settings_in(path: Path | None) -> dict[str, str]:
     if path is None:
         return {}
     try:
-        return parse_properties(path.read_text(encoding="utf-8"))
+        return parse_properties(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -292,7 +302,7 @@ def _settings_in(path: Path | None) -> dict[str, str]:
 
 
 def _warn_of_unknown(settings: dict[str, str], *kinds: type) -> None:
-    for line in unknown_key_warnings(settings, kinds):
+    for line in unknown_key_warnings(settings.keys() - HEEDED, kinds):
         warn(line)
 
 

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from ariane.config import StoreConfig
-from ariane.errors import ConfigError
+from ariane.config import StoreConfig, hours_of
 
 
 class Situation(NamedTuple):
@@ -53,10 +52,4 @@ def is_too_full(config: StoreConfig, used_ratio: float) -> bool:
 
 def is_delete_hour(hours: str, now_s: float) -> bool:
     """Whether the local hour is one of those set, as in `04` or `04;16`."""
-    try:
-        allowed = {int(hour) for hour in hours.split(";") if hour.strip()}
-    except ValueError:
-        raise ConfigError(
-            f"deleteWhen={hours!r} is not a list of hours; write it like 04 or 04;16"
-        ) from None
-    return datetime.fromtimestamp(now_s).hour in allowed
+    return datetime.fromtimestamp(now_s).hour in hours_of(hours)

@@ -9,10 +9,10 @@ import pytest
 from ariane.clock import ManualClock
 from ariane.config import StoreConfig
 from ariane.disk import SimulatedDisk
-from ariane.errors import ConfigError, DiskFull
+from ariane.errors import DiskFull
 from ariane.store.check import check
 from ariane.store.messages import FoundStatus
-from ariane.store.retention import Situation, is_delete_hour, removable_count
+from ariane.store.retention import Situation, removable_count
 from ariane.store.store import Store
 
 from .shelf import FOREVER_MS, SMALL, append, bodies, config_with, message, open_store
@@ -47,11 +47,6 @@ def test_how_many_go(
     config = StoreConfig(**settings)  # type: ignore[arg-type]
     situation = Situation(now_s, used, [now_s - age for age in ages])
     assert removable_count(config, situation) == count
-
-
-def test_hours_that_cannot_be_read_are_named() -> None:
-    with pytest.raises(ConfigError, match="deleteWhen='four'"):
-        is_delete_hour("four", NOON)
 
 
 def filled(disk: SimulatedDisk, clock: ManualClock, config: StoreConfig = SMALL) -> Store:
