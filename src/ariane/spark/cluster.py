@@ -30,7 +30,12 @@ from ariane.protocol.bodies import MessageQueue, TopicStats
 from ariane.protocol.bodies.statistics import QueueEntries
 from ariane.protocol.command import request
 from ariane.protocol.headers import decode_header
-from ariane.protocol.headers.offsets import OffsetReply, SearchOffsetHeader
+from ariane.protocol.headers.offsets import (
+    OffsetReply,
+    QueueHeader,
+    SearchOffsetHeader,
+    TimestampReply,
+)
 from ariane.protocol.headers.query import ConsumeQueueHeader
 from ariane.protocol.headers.topics import TopicHeader
 from ariane.protocol.limits import FRAME_BYTES_MAX
@@ -101,6 +106,19 @@ class BrokerCluster:
 
         return self._thread.run(self._persist(search))
 
+    def oldest_ms(self, queues: Collection[Queue]) -> dict[Queue, int]:
+        """When the oldest message of each was stored."""
+
+        async def ask() -> dict[Queue, int]:
+            found = await asyncio.gather(*map(self._oldest_ms, queues))
+            return dict(zip(queues, found, strict=True))
+
+        try:
+            return self._thread.run(self._persist(ask, self._access.timeout_s))
+        except ClientError as error:  # who asks does so as a precaution
+            log.info("it cannot be told how old queues are: %s", error)
+            return {}
+
     def record_bytes(self, ranges: Mapping[Queue, tuple[int, int]]) -> dict[Queue, float]:
         """How large the messages of each range are on average, by a sample."""
 
@@ -155,12 +173,17 @@ class BrokerCluster:
                     f"topic {topic!r} does not exist; create it with `ariane topic create {topic}`"
                 )
         layouts = await asyncio.gather(*(self._layout(route) for route in routes if route))
-        layout = {queue: bounds for part in layouts for queue, bounds in part.items()}
+        layout = {queue: bounds for part, _ in layouts for queue, bounds in part.items()}
+        stored_ms: dict[str, int] = {}
+        for _, times in layouts:
+            for broker, moment_ms in times.items():
+                stored_ms[broker] = max(moment_ms, stored_ms.get(broker, 0))
         if selection.queues is not None:
             layout = assigned(selection.queues, layout, selection.queues if may_miss else known)
         gone = {queue.broker for queue in known if queue not in layout}
         registered = (await self._client.admin.cluster()).brokers if gone else {}
-        return Survey(dict(sorted(layout.items())), frozenset(gone - registered.keys()))
+        away = frozenset(gone - registered.keys())
+        return Survey(dict(sorted(layout.items())), away, stored_ms)
 
     async def _topics(self, selection: Selection) -> list[str]:
         if selection.queues is not None:
@@ -180,7 +203,8 @@ class BrokerCluster:
         except RouteNotFound:
             return None
 
-    async def _layout(self, route: TopicRoute) -> dict[Queue, QueueBounds]:
+    async def _layout(self, route: TopicRoute) -> tuple[dict[Queue, QueueBounds], dict[str, int]]:
+        """The topic's queues, and when the youngest message of each broker was stored."""
         brokers = sorted({queue.broker_name for queue in route.readable})
         answers = await asyncio.gather(*(self._stats(route, broker) for broker in brokers))
         stats = dict(zip(brokers, answers, strict=True))
@@ -192,7 +216,10 @@ class BrokerCluster:
             else:
                 bounds = QueueBounds(found.min_offset, found.max_offset)
             layout[Queue(queue.topic, queue.broker_name, queue.queue_id)] = bounds
-        return layout
+        return layout, {
+            broker: max((each.last_update_ms for each in found.offsets.values()), default=0)
+            for broker, found in stats.items()
+        }
 
     async def _bounds(self, queue: MessageQueue) -> QueueBounds:
         consumer = self._client.pull_consumer()
@@ -216,6 +243,17 @@ class BrokerCluster:
             timeout_s=self._access.timeout_s,
         )
         return decode_header(OffsetReply, answer.ext).offset
+
+    async def _oldest_ms(self, queue: Queue) -> int:
+        answer = await self._session.call(
+            await self._address(queue),
+            request(
+                RequestCode.GET_EARLIEST_MSG_STORETIME,
+                QueueHeader(topic=queue.topic, queue_id=queue.queue_id),
+            ),
+            timeout_s=self._access.timeout_s,
+        )
+        return decode_header(TimestampReply, answer.ext).timestamp_ms
 
     async def _mean(self, queue: Queue, first: int, end: int) -> float:
         """The mean size of messages at both ends of the range."""

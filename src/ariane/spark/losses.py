@@ -51,6 +51,19 @@ class LossRules:
             )
         log.warning("queue gone %s wanted=%d: %s", queue, wanted, why)
 
+    def replaced(self, queue: Queue, wanted: int, first: int) -> None:
+        """The queue is not the one that was read: what is in it came after what was read."""
+        why = "the topic was deleted and created again, and has grown past it since"
+        if self.fails:
+            raise _loss(
+                queue,
+                wanted,
+                first,
+                f"{why}. Start the query anew, with a new checkpoint; or set failOnDataLoss=false "
+                f"to go on at {wanted}",
+            )
+        log.warning("queue replaced %s wanted=%d available=%d: %s", queue, wanted, first, why)
+
 
 def check_end(queue: Queue, wanted: int, bounds: QueueBounds) -> None:
     """Raise DataLoss for an offset that the queue has not reached yet, or not again."""

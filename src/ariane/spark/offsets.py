@@ -37,12 +37,17 @@ class StreamOffset:
     # A new queue is not in the offset before. Where it began is kept beside where it ends, so that
     # a batch that is replayed reads the same range though retention may have passed meanwhile.
     added: Mapping[Queue, int] = field(default_factory=dict)
+    # When the youngest message of each broker was stored that was there then. Whatever lies below
+    # these offsets is older, or else it is not what was read.
+    stored_ms: Mapping[str, int] = field(default_factory=dict)
 
     def json(self) -> dict[str, Any]:
         """What Spark keeps."""
         value: dict[str, Any] = {"version": VERSION, "queues": nested(self.queues)}
         if self.added:
             value["added"] = nested(self.added)
+        if self.stored_ms:
+            value["storedMs"] = dict(sorted(self.stored_ms.items()))
         return value
 
 
@@ -61,6 +66,7 @@ def stream_offset_of(value: object) -> StreamOffset:
     return StreamOffset(
         flat(value.get("queues"), "the checkpoint's offset"),
         flat(value.get("added", {}), "the checkpoint's offset"),
+        value.get("storedMs", {}),
     )
 
 

@@ -43,6 +43,10 @@ class StoreCluster:
             for queue, moment_ms in times.items()
         }
 
+    def oldest_ms(self, queues: Collection[Queue]) -> dict[Queue, int]:
+        """None: a store that is only read does not lose its topics."""
+        return {}
+
     def record_bytes(self, ranges: Mapping[Queue, tuple[int, int]]) -> dict[Queue, float]:
         """How large the messages of each range are on average."""
         return {

@@ -6,8 +6,10 @@ that is replayed holds the same rows, and a restart reads nothing twice.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from ariane.clock import Clock
 from ariane.errors import RouteNotFound
@@ -18,6 +20,8 @@ from ariane.spark.offsets import Queue, StreamOffset
 from ariane.spark.options import Limits, SourceOptions
 from ariane.spark.planning import divide, queue_of, starts_of, times_of
 from ariane.spark.survey import Cluster, Survey
+
+UNWATCHED_S: Final = 1.0  # a topic is not deleted, made and filled again in less
 
 
 class StreamPlan:
@@ -33,6 +37,7 @@ class StreamPlan:
         self._targets: Mapping[Queue, QueueBounds] | None = None  # what AvailableNow reads up to
         self._planned: tuple[StreamOffset, Mapping[Queue, QueueBounds]] | None = None
         self._gone: set[Queue] = set()  # the user has been told
+        self._looked_s = -math.inf  # at the cluster
 
     def initial(self) -> StreamOffset:
         """Where a query without a checkpoint begins."""
@@ -50,7 +55,7 @@ class StreamPlan:
 
     def latest(self, start: StreamOffset, limits: Limits | None) -> StreamOffset:
         """Where the next batch ends; `start` itself when there is none. No limits: take all."""
-        survey = self._survey(start.queues)
+        survey = self._survey(start)
         ends = self._ends(start, survey)
         firsts = {
             queue: survey.layout[queue].first
@@ -69,7 +74,7 @@ class StreamPlan:
             ends = admit(starts, ends, limits, sizes)
         if ends == start.queues:
             return start
-        planned = StreamOffset(ends, firsts)
+        planned = StreamOffset(ends, firsts, _youngest(start.stored_ms, survey.stored_ms))
         self._planned = (planned, survey.layout)
         return planned
 
@@ -100,15 +105,32 @@ class StreamPlan:
     def _layout(self, end: StreamOffset) -> Mapping[Queue, QueueBounds]:
         if self._planned is not None and self._planned[0] == end:
             return self._planned[1]
-        survey = self._survey(end.queues)  # a batch that an earlier run has planned
+        survey = self._survey(end)  # a batch that an earlier run has planned
         for queue in sorted(end.queues.keys() - survey.layout.keys()):
             self._missing(queue, end.queues[queue], is_away=queue.broker in survey.away)
         return survey.layout
 
-    def _survey(self, known: Collection[Queue]) -> Survey:
-        return self._cluster.survey(
-            self._options.selection, known=frozenset(known) - frozenset(self._gone)
-        )
+    def _survey(self, read: StreamOffset) -> Survey:
+        known = frozenset(read.queues) - frozenset(self._gone)
+        survey = self._cluster.survey(self._options.selection, known=known)
+        now_s = self._clock.monotonic_s()
+        if now_s - self._looked_s >= UNWATCHED_S:
+            self._check_same(read, survey.layout)
+        self._looked_s = now_s
+        return survey
+
+    def _check_same(self, read: StreamOffset, layout: Mapping[Queue, QueueBounds]) -> None:
+        """Find queues that were replaced while nobody looked, and have come past our offsets."""
+        doubted = [
+            queue
+            for queue, offset in read.queues.items()
+            if queue.broker in read.stored_ms
+            and queue in layout
+            and layout[queue].first < offset <= layout[queue].end
+        ]
+        for queue, oldest_ms in self._cluster.oldest_ms(doubted).items() if doubted else ():
+            if oldest_ms > read.stored_ms[queue.broker]:
+                self._rules.replaced(queue, read.queues[queue], layout[queue].first)
 
     def _ends(self, start: StreamOffset, survey: Survey) -> dict[Queue, int]:
         """Where queues end now; one that is not there stays where it was, should it come back."""
@@ -158,6 +180,13 @@ class StreamPlan:
         return self._cluster.record_bytes(
             {queue: (starts[queue], end) for queue, end in ends.items() if end > starts[queue]}
         )
+
+
+def _youngest(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+    return {
+        broker: max(before.get(broker, 0), now.get(broker, 0))
+        for broker in sorted(before.keys() | now.keys())
+    }
 
 
 def limits_with(

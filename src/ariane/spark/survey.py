@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ariane.errors import ConfigError
@@ -18,6 +18,7 @@ class Survey:
 
     layout: Mapping[Queue, QueueBounds]
     away: frozenset[str] = frozenset()  # brokers of queues we know that no name server knows
+    stored_ms: Mapping[str, int] = field(default_factory=dict)  # of each broker's youngest message
 
 
 class Cluster(Protocol):
@@ -34,6 +35,13 @@ class Cluster(Protocol):
 
     def offsets_at(self, times: Mapping[Queue, int]) -> dict[Queue, int]:
         """The first offset stored at or after a moment (ms); the queue's end when there is none."""
+        ...
+
+    def oldest_ms(self, queues: Collection[Queue]) -> dict[Queue, int]:
+        """When the oldest message of each was stored; those are left out that nobody can tell of.
+
+        One that was stored after it is said to have been read shows that the queue is another.
+        """
         ...
 
     def record_bytes(self, ranges: Mapping[Queue, tuple[int, int]]) -> dict[Queue, float]:

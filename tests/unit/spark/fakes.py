@@ -22,6 +22,8 @@ class FakeCluster:
         self.sizes: dict[Queue, float] = {}
         self.mirrored: list[tuple[str, dict[Queue, int]]] = []
         self.known: list[frozenset[Queue]] = []  # of each survey
+        self.stored_ms: dict[str, int] = {}  # of each broker's youngest message
+        self.oldest: dict[Queue, int] = {}
         self.is_closed = False
 
     def set(self, queue: Queue, first: int, end: int) -> None:
@@ -31,10 +33,13 @@ class FakeCluster:
         self, selection: Selection, *, known: Collection[Queue] = (), may_miss: bool = False
     ) -> Survey:
         self.known.append(frozenset(known))
-        return Survey(dict(self.layout), self.away)
+        return Survey(dict(self.layout), self.away, dict(self.stored_ms))
 
     def offsets_at(self, times: Mapping[Queue, int]) -> dict[Queue, int]:
         return {queue: self.at_times[queue] for queue in times}
+
+    def oldest_ms(self, queues: Collection[Queue]) -> dict[Queue, int]:
+        return {queue: self.oldest[queue] for queue in queues}
 
     def record_bytes(self, ranges: Mapping[Queue, tuple[int, int]]) -> dict[Queue, float]:
         return {queue: self.sizes[queue] for queue in ranges}

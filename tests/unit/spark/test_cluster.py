@@ -148,6 +148,16 @@ def test_a_queue_that_a_broker_does_not_report_is_asked_about(
     }
 
 
+def test_how_old_queues_are(
+    ariane_broker: EmbeddedBroker, client: Client, cluster: BrokerCluster
+) -> None:
+    send(client, 1, b"a", b"b")
+    first, last = ariane_broker.published("orders")
+    assert cluster.survey(ORDERS).stored_ms == {"broker-a": last.stored_at_ms}
+    assert cluster.oldest_ms([queue(0), queue(1)]) == {queue(0): -1, queue(1): first.stored_at_ms}
+    assert cluster.oldest_ms([queue(0, "nowhere")]) == {}
+
+
 def test_a_broker_that_is_away_is_waited_for(
     ariane_broker: EmbeddedBroker, client: Client, cluster: BrokerCluster
 ) -> None:

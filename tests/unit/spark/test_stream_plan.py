@@ -246,3 +246,41 @@ def test_however_a_cluster_grows_every_message_is_read_once_in_order(data: st.Da
     for one in ranges(plan, start, last):
         read[Queue(one.topic, one.broker, one.queue_id)] += range(one.start, one.end)
     assert read == {queue: list(range(ends.get(queue, 0))) for queue in queues}
+
+
+def test_a_topic_that_was_made_anew_and_has_grown_past_the_offset_is_told_by_its_age(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = FakeCluster({A0: (0, 5), B0: (0, 5)})
+    cluster.stored_ms = {"broker-a": 1000, "broker-b": 7000}
+    plan = plan_of(cluster, startingOffsets="earliest")
+    read = plan.latest(plan.initial(), Limits(max_offsets=4))
+    assert stream_offset_of(json.loads(json.dumps(read.json()))) == read
+
+    cluster.oldest = {A0: 900, B0: 6000}
+    cluster.stored_ms = {"broker-a": 500, "broker-b": 8000}  # a clock that was set back
+    assert plan_of(cluster).latest(read, NO_LIMITS).stored_ms == {
+        "broker-a": 1000,
+        "broker-b": 8000,
+    }
+    cluster.oldest = {A0: 1001, B0: 6000}
+    with pytest.raises(DataLoss, match=r"queue 0: wanted offset 2, available 0.*grown past it"):
+        plan_of(cluster).latest(read, NO_LIMITS)
+    with pytest.raises(DataLoss, match="deleted and created again"):
+        plan_of(cluster).partitions(StreamOffset({A0: 0, B0: 0}), read)  # a batch played again
+    lenient = plan_of(cluster, failOnDataLoss="false")
+    assert lenient.latest(read, NO_LIMITS).queues == {A0: 5, B0: 5}
+    assert "queue replaced topic orders, broker broker-a, queue 0 wanted=2" in caplog.text
+
+
+def test_a_running_query_asks_for_the_age_of_queues_only_after_a_while() -> None:
+    clock = ManualClock()
+    cluster = FakeCluster({A0: (0, 5)})
+    cluster.stored_ms = {"broker-a": 1000}
+    plan = plan_of(cluster, clock, startingOffsets="earliest")
+    read = plan.latest(plan.initial(), NO_LIMITS)
+    cluster.oldest = {A0: 2000}
+    assert plan.latest(read, NO_LIMITS) is read
+    clock.advance(10)
+    with pytest.raises(DataLoss, match="created again"):
+        plan.latest(read, NO_LIMITS)
