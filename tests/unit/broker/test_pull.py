@@ -62,6 +62,14 @@ def test_messages_are_found_in_order_with_every_field(rig: Rig) -> None:
     ]
 
 
+def test_who_will_not_wait_need_not_say_how_long(rig: Rig) -> None:
+    fill(rig, 1)
+    fields = pull_fields("T", 0, 0)
+    del fields["suspendTimeoutMillis"]
+    answer = rig.call(RequestCode.PULL_MESSAGE, fields)
+    assert answer is not None and bodies(answer) == [b"0"]
+
+
 OUTCOMES = {
     "at the end": (3, ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", (3, 0, 3)),
     "past the end": (4, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", (3, 0, 3)),

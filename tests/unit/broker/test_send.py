@@ -43,6 +43,17 @@ def raw_properties(rig: Rig, topic: str = "T", queue_id: int = 0) -> list[str]:
 # What is stored and answered.
 
 
+@pytest.mark.parametrize("name", ["a", "c", "d"])
+def test_fields_that_apache_s_broker_does_without(rig: Rig, name: str) -> None:
+    fields = {key: value for key, value in send_fields().items() if key != name}
+    answer = rig.call(RequestCode.SEND_MESSAGE_V2, fields, b"x")
+    assert answer.code == ResponseCode.SUCCESS
+    fields["b"] = "Unknown"
+    answer = rig.call(RequestCode.SEND_MESSAGE_V2, fields, b"x")
+    is_made = name != "c"  # from the topic that it names
+    assert answer.code == (ResponseCode.SUCCESS if is_made else ResponseCode.TOPIC_NOT_EXIST)
+
+
 def test_the_answer_says_where_the_message_went_in_apache_s_order(rig: Rig) -> None:
     rig.send(queue_id=2)
     answer = rig.send(queue_id=2)

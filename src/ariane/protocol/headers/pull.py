@@ -17,7 +17,7 @@ class PullHeader(Header, frozen=True, kw_only=True):
     count_max: Int32 = field(name="maxMsgNums")
     system_flag: Int32 = field(name="sysFlag")  # PullFlag bits
     commit_offset: Int64 = field(name="commitOffset")  # counts only with COMMIT_OFFSET set
-    suspend_ms: Int64 = field(name="suspendTimeoutMillis")
+    suspend_ms: Int64 = field(name="suspendTimeoutMillis", default=0)
     subscription_version: Int64 = field(name="subVersion", default=0)
     subscription: str | None = None
     expression_type: str | None = field(name="expressionType", default=None)

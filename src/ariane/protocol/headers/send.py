@@ -12,10 +12,10 @@ from ariane.protocol.headers import Header, Int32, Int64, decode_header
 class SendHeader(Header, frozen=True, kw_only=True):
     """SEND_MESSAGE (10), and SEND_BATCH_MESSAGE from clients that spell names out."""
 
-    group: str = field(name="producerGroup")
+    group: str = field(name="producerGroup", default="")
     topic: str
-    default_topic: str = field(name="defaultTopic")
-    default_queue_count: Int32 = field(name="defaultTopicQueueNums")
+    default_topic: str = field(name="defaultTopic", default="")  # Apache's broker does without, too
+    default_queue_count: Int32 = field(name="defaultTopicQueueNums", default=0)
     queue_id: Int32 = field(name="queueId")  # negative: the broker chooses
     system_flag: Int32 = field(name="sysFlag")
     born_at_ms: Int64 = field(name="bornTimestamp")
@@ -31,10 +31,10 @@ class SendHeader(Header, frozen=True, kw_only=True):
 class SendHeaderV2(Header, frozen=True, kw_only=True):
     """SEND_MESSAGE_V2 (310) and batches (320). One-letter wire names save bytes and stop here."""
 
-    group: str = field(name="a")
+    group: str = field(name="a", default="")
     topic: str = field(name="b")
-    default_topic: str = field(name="c")
-    default_queue_count: Int32 = field(name="d")
+    default_topic: str = field(name="c", default="")
+    default_queue_count: Int32 = field(name="d", default=0)
     queue_id: Int32 = field(name="e")
     system_flag: Int32 = field(name="f")
     born_at_ms: Int64 = field(name="g")
@@ -62,4 +62,5 @@ class SendReply(Header, frozen=True, kw_only=True):
 
 def decode_send_header(ext: Mapping[str, str]) -> SendHeader | SendHeaderV2:
     """Read either spelling: any send code may come with long or one-letter names."""
-    return decode_header(SendHeaderV2, ext) if "a" in ext else decode_header(SendHeader, ext)
+    is_short = "a" in ext or "b" in ext
+    return decode_header(SendHeaderV2, ext) if is_short else decode_header(SendHeader, ext)

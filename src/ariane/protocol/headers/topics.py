@@ -18,7 +18,7 @@ class CreateTopicHeader(Header, frozen=True, kw_only=True):
     """UPDATE_AND_CREATE_TOPIC (17)."""
 
     topic: str
-    default_topic: str = field(name="defaultTopic")
+    default_topic: str = field(name="defaultTopic", default="")
     read_queue_count: Int32 = field(name="readQueueNums")
     write_queue_count: Int32 = field(name="writeQueueNums")
     permission: Int32 = field(name="perm")
