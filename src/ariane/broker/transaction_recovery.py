@@ -6,12 +6,13 @@ notes are gathered before they are written, a kill takes the last of them, and t
 discarded) messages themselves are looked for behind the last notes. What remains is open.
 
 Copies made by Apache's broker do not say what they are copies of. They have been checked once
-more than their original and share everything else with it.
+more than their original and share everything else with it. It also copies what has ended until the
+note of that is written, so the end may lie in front of the copy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from ariane.broker.half_messages import (
@@ -49,6 +50,18 @@ def recover(store: Store, progress: int | None, operation_progress: int | None) 
     return _Recovery(store, progress, operation_progress).run()
 
 
+def open_offset_of(
+    half: StoredMessage, ledger: Ledger, adopted: Mapping[Identity, int]
+) -> int | None:
+    """Where the transaction of a half message stands open; None when it has ended."""
+    at = half.queue_offset
+    found = ledger.open_offset(at, first_offset_of(half))
+    if found is None and adopted and ledger.fate_of(at) is Fate.PAST:
+        copy_offset = adopted.get(identity_of(half))
+        found = None if copy_offset is None else ledger.open_offset(copy_offset)
+    return found
+
+
 def record_of(store: Store, queue: Queue, queue_offset: int) -> StoredMessage | None:
     """The message at a queue offset, if its record is there, whether or not consumers see it."""
     entry = queue.entry(queue_offset)
@@ -73,6 +86,7 @@ class _Recovery:
         )
         self.unnoted: list[int] = []
         self.adopted: dict[Identity, int] = {}
+        self.has_foreign_copies = False
 
     def run(self) -> Recovered:
         self._find_copies()
@@ -85,6 +99,7 @@ class _Recovery:
         """Let each copy stand for what it was made from."""
         copies = list(self._copies())
         orphans = {identity_of(copy) for copy in copies if first_offset_of(copy) is None}
+        self.has_foreign_copies = bool(orphans)
         firsts = self._firsts_of(orphans)
         for copy in copies:
             at, identity = copy.queue_offset, identity_of(copy)
@@ -130,9 +145,16 @@ class _Recovery:
                 entry = self.halves.entry(half_offset)
                 if note is None or entry is None or entry[0] >= note.log_offset:
                     continue  # it cannot have known of this one
-                if (at := self.ledger.open_offset(half_offset)) is not None:
+                if (at := self._open_offset(half_offset)) is not None:
                     self.ledger.end(at, Fate.ENDED)
             self.ledger.noted(operation_offset, half_offsets)
+
+    def _open_offset(self, half_offset: int) -> int | None:
+        """Where a transaction that a note names stands open, if it does."""
+        half = record_of(self.store, self.halves, half_offset) if self.adopted else None
+        if half is None:
+            return self.ledger.open_offset(half_offset)
+        return open_offset_of(half, self.ledger, self.adopted)
 
     def _find_ends_without_note(self) -> None:
         """End what was committed or discarded just before a kill."""
@@ -141,7 +163,10 @@ class _Recovery:
         entry = self.halves.entry(first_open) if first_open < end else None
         if entry is None:
             return
-        scan_first = max(entry[0], self._old_note_log_offset())
+        first = entry[0]
+        if self.has_foreign_copies:
+            first = min(first, self._old_segment_log_offset())
+        scan_first = max(first, self._old_note_log_offset())
         for log_offset, half_log_offset in commits_between(
             self.store.log, scan_first, self.store.written
         ):
@@ -161,12 +186,21 @@ class _Recovery:
         half, ending = self._message_at(half_log_offset), self._message_at(end_log_offset)
         if half.properties.get(UNIQUE_KEY) != ending.properties.get(UNIQUE_KEY):
             return None
-        return self.ledger.open_offset(queue_offset, first_offset_of(half))
+        return open_offset_of(half, self.ledger, self.adopted)
 
     def _message_at(self, log_offset: int) -> StoredMessage:
         record = self.store.log.record(log_offset, self.store.written)
         assert record is not None
         return decode_records(record)[0]
+
+    def _old_segment_log_offset(self) -> int:
+        """Where the newest segment begins that is too old to have missed a note before it."""
+        log = self.store.log
+        old_ms = log.last_store_ms - NOTES_LATE_MS
+        for base in range(log.end_position - log.file_bytes, log.first_position, -log.file_bytes):
+            if 0 < log.store_ms_of(base) <= old_ms:
+                return base
+        return log.first_position
 
     def _old_note_log_offset(self) -> int:
         """Where the newest note lies that is too old to have missed an end before it."""

@@ -21,7 +21,7 @@ from ariane.broker.half_messages import TRANSACTION_FLAGS, Identity, as_plain, i
 from ariane.broker.state import BrokerState
 from ariane.broker.transaction_checks import Fate, Ledger, Rules, check_round
 from ariane.broker.transaction_notes import Notes
-from ariane.broker.transaction_recovery import record_of, recover
+from ariane.broker.transaction_recovery import open_offset_of, record_of, recover
 from ariane.clock import Timer
 from ariane.codes import ResponseCode
 from ariane.errors import RequestRejected, StoreError
@@ -147,12 +147,7 @@ class Transactions:
         return self._state.store.max_offset(HALF_TOPIC, 0)
 
     def _open_offset(self, half: StoredMessage) -> int | None:
-        at = half.queue_offset
-        found = self.ledger.open_offset(at, half_messages.first_offset_of(half))
-        if found is None and self._adopted and self.ledger.fate_of(at) is Fate.PAST:
-            copy_offset = self._adopted.get(half_messages.identity_of(half))
-            found = None if copy_offset is None else self.ledger.open_offset(copy_offset)
-        return found
+        return open_offset_of(half, self.ledger, self._adopted)
 
     def _end_by(self, half: StoredMessage, fate: Fate) -> None:
         at = self._open_offset(half)

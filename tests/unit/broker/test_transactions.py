@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from ariane.broker.consume_offsets import OFFSETS_PATH
-from ariane.broker.half_messages import moved_record, operation_of
+from ariane.broker.half_messages import FIRST_OFFSET_KEY, copy_of, moved_record, operation_of
 from ariane.codes import RequestCode, ResponseCode, SystemFlag
 from ariane.config import BrokerConfig
 from ariane.disk import CrashMode
 from ariane.errors import DiskFull
 from ariane.protocol.message import BatchEntry, decode_records, encode_batch
-from ariane.topics import DISCARD_TOPIC, HALF_TOPIC, OPERATION_TOPIC
+from ariane.topics import DISCARD_TOPIC, HALF_TOPIC, OPERATION_TOPIC, TRANSACTION_GROUP
 from tests.unit.broker.rig import SMALL_STORE, Rig
 from tests.unit.broker.transacting import (
     COMMIT,
@@ -589,6 +589,41 @@ def test_a_commit_of_a_first_half_is_found_though_a_copy_stands_for_it(bank: Ban
     bank.clock.advance(36)
     assert producer.sent == []
     assert bank.delivered() == ["K"]
+
+
+@pytest.mark.parametrize("is_noted", [False, True])
+@pytest.mark.parametrize("is_progress_saved", [False, True])
+def test_a_commit_is_found_in_front_of_a_copy_that_apache_made_too_late(
+    bank: Bank, *, is_progress_saved: bool, is_noted: bool
+) -> None:
+    """It copies what has ended until its note of that is written, and does not say of what."""
+    half, other = bank.begin("A"), bank.begin("B")
+    bank.end(half)
+    for stored in bank.halves():
+        mark = f"{FIRST_OFFSET_KEY}\x010\x02".encode()
+        copy = copy_of(stored, 0, check_times=1)
+        assert mark in copy.properties
+        bank.state.store.append(replace(copy, properties=copy.properties.replace(mark, b"")))
+    if is_noted:  # of the half that was committed, not of its copy
+        note = operation_of([half.queue_offset], host=("127.0.0.1", 1), now_ms=1)
+        bank.state.store.append(note)
+        bank.clock.timers.clear()  # no round, no note of ours
+        bank.clock.advance(60)
+        bank.clock.timers.append(bank.timers)
+        bank.send()  # so the note is an old one, and nothing in front of it is looked at
+    if is_progress_saved:  # past what was copied
+        bank.state.offsets.commit(HALF_TOPIC, TRANSACTION_GROUP, 0, 2)
+        bank.state.offsets.save_now()
+    bank = bank.killed()
+    assert bool(bank.notes()) == is_noted
+    producer = bank.producer()
+    bank.clock.advance(36)
+    ((asked, _),) = checks(producer)
+    assert asked.key == "B"
+    bank.end(half)
+    bank.end(asked, fromTransactionCheck="true")
+    bank.end(other)
+    assert bank.delivered() == ["A", "B"]
 
 
 def test_a_copy_stands_for_its_first_half_after_a_kill(bank: Bank) -> None:
