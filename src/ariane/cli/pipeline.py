@@ -7,16 +7,20 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from ariane.cli.options import pairs_of
 from ariane.cli.output import Output, OutputOption, complain, say, say_json, say_table
+from ariane.errors import ArianeError, ConfigError
 from ariane.spark.pipelines.outcome import Outcome, Progress, Report
 from ariane.spark.pipelines.queries import failure
 from ariane.spark.pipelines.registry import SUMMARIES, pipeline_of
 from ariane.spark.pipelines.settings import Option, from_file, from_words, options_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 EXIT_FINDINGS: Final = 1
 NAMESRV_VARIABLE: Final = "ARIANE_NAMESRV"
@@ -87,9 +91,7 @@ def run(
     config = from_words(pipeline.Config, context.args, given)
     settings = pairs_of(conf or [], option="--conf")
 
-    from ariane.spark.session import session  # noqa: PLC0415 - wrong options are told of sooner
-
-    spark = session(f"ariane {name}", master, settings)
+    spark = _session(name, master, settings)
     from py4j.protocol import Py4JError  # noqa: PLC0415 - there since there is a session
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
@@ -103,6 +105,20 @@ def run(
     _say_outcome(outcome, output)
     if outcome.findings:
         raise typer.Exit(EXIT_FINDINGS)
+
+
+def _session(name: str, master: str, settings: dict[str, str]) -> SparkSession:
+    from ariane.spark.session import session  # noqa: PLC0415 - wrong options are told of sooner
+
+    try:
+        return session(f"ariane {name}", master, settings)
+    except ArianeError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"Spark did not start with --master {master}: {failure(error)}; `ariane doctor spark` "
+            "looks for what is wrong"
+        ) from error
 
 
 @contextmanager
@@ -139,14 +155,14 @@ def _say_outcome(outcome: Outcome, output: Output) -> None:
         say_table([title.upper().replace("_", " ") for title in outcome.titles], outcome.rows)
     for finding in outcome.findings:
         complain(finding)
-    facts = ", ".join(
-        f"{_fact_text(value)} {key.replace('_', ' ')}" for key, value in outcome.facts.items()
-    )
-    say(f"{outcome.pipeline}: {facts}")
+    facts = [_fact_text(key.replace("_", " "), value) for key, value in outcome.facts.items()]
+    say(f"{outcome.pipeline}: {', '.join(filter(None, facts))}")
 
 
-def _fact_text(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+def _fact_text(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return name if value else ""
+    return f"{value:,} {name}" if isinstance(value, int) else f"{name} {value}"
 
 
 def _default_text(option: Option) -> str:

@@ -2,10 +2,12 @@
 
 import json
 import sys
+from importlib import import_module
 
 import pytest
 
 from ariane.cli.main import run
+from ariane.cli.pipeline import _fact_text
 
 
 def ariane(monkeypatch: pytest.MonkeyPatch, line: str) -> int:
@@ -72,3 +74,29 @@ def test_wrong_words_are_told_before_spark_starts(
     monkeypatch.setitem(sys.modules, "pyspark", None)  # importing it would raise
     assert ariane(monkeypatch, line) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("messages", 12345, "12,345 messages"),
+        ("dry run", True, "dry run"),
+        ("dry run", False, ""),
+        ("replay id", "abc", "replay id abc"),
+    ],
+)
+def test_facts_read_like_words(name: str, value: object, text: str) -> None:
+    assert _fact_text(name, value) == text
+
+
+def test_spark_that_does_not_start_says_where_to_look(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited")
+
+    monkeypatch.setattr(import_module("ariane.spark.session"), "session", refuse)
+    assert ariane(monkeypatch, "pipeline run dlq --master bogus://x") == 2
+    error = capsys.readouterr().err
+    assert "Spark did not start with --master bogus://x: [JAVA_GATEWAY_EXITED]" in error
+    assert "`ariane doctor spark`" in error

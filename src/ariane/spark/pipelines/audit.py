@@ -20,7 +20,7 @@ from ariane.spark.pipelines import settings
 from ariane.spark.pipelines.brokers import queue_spans
 from ariane.spark.pipelines.contents import Counted, counted, duplicates
 from ariane.spark.pipelines.lake import Lake
-from ariane.spark.pipelines.manifest import LakeFile, State, overlapping
+from ariane.spark.pipelines.manifest import LakeFile, State, begun, overlapping
 from ariane.spark.pipelines.messages import read_spans, source_options, within
 from ariane.spark.pipelines.outcome import Cell, Outcome, Report, quietly, table_of
 from ariane.spark.pipelines.ranges import Span, common, gaps, merged
@@ -93,7 +93,7 @@ class Facts(NamedTuple):
 def run(spark: SparkSession, config: Config, report: Report = quietly) -> Outcome:
     """Compare; findings are in the outcome."""
     lake = Lake(spark, config.lake) if config.lake else None
-    state = lake.state() if lake is not None else State()
+    state = State() if lake is None else begun(lake.state(), lake.files.root)
     files = [file for file in state.files.values() if file.topic in config.topics]
     queues = _facts(config, files)
     found = [

@@ -18,7 +18,7 @@ from msgspec import Meta
 from ariane.spark.offsets import Queue
 from ariane.spark.pipelines import settings
 from ariane.spark.pipelines.lake import Lake
-from ariane.spark.pipelines.manifest import Entry, LakeError, LakeFile, State, overlapping
+from ariane.spark.pipelines.manifest import Entry, LakeError, LakeFile, State, begun, overlapping
 from ariane.spark.pipelines.messages import checksum
 from ariane.spark.pipelines.outcome import Outcome, Progress, Report, quietly, table_of
 from ariane.spark.pipelines.settings import PipelineConfig
@@ -53,7 +53,7 @@ class Config(PipelineConfig, frozen=True, kw_only=True):
 def run(spark: SparkSession, config: Config, report: Report = quietly) -> Outcome:
     """Compact every topic's day that has enough small files."""
     lake = Lake(spark, config.lake)
-    state = lake.state()
+    state = begun(lake.state(), lake.files.root)
     _refuse_overlaps(state)
     groups = _groups(state, config)
     rows: list[list[object]] = []

@@ -20,7 +20,7 @@ from ariane.spark.offsets import Queue
 from ariane.spark.option_values import OptionReader
 from ariane.spark.pipelines.brokers import offsets_at, queue_spans
 from ariane.spark.pipelines.lake import Lake
-from ariane.spark.pipelines.manifest import LakeError, LakeFile, State, overlapping
+from ariane.spark.pipelines.manifest import LakeError, LakeFile, State, begun, overlapping
 from ariane.spark.pipelines.messages import DDL, read_spans, source_options, within
 from ariane.spark.pipelines.ranges import Span, Spans, common, gaps
 from ariane.spark.pipelines.settings import PipelineConfig
@@ -106,7 +106,9 @@ class History:
         self.spark = spark
         self.topics = topics
         self._lake = Lake(spark, lake) if lake else None
-        self._state = self._lake.state() if self._lake is not None else State()
+        self._state = State()
+        if self._lake is not None:
+            self._state = begun(self._lake.state(), self._lake.files.root)
         self._files = [f for f in self._state.files.values() if f.topic in topics]
         self._options: dict[str, str] = {}
         live: dict[Queue, Span] = {}

@@ -128,6 +128,13 @@ class State(msgspec.Struct):
         return {queue: max(s.end for s in spans) for queue, spans in self.queue_spans().items()}
 
 
+def begun(state: State, root: str) -> State:
+    """The state of a lake to be read: one without an entry is no lake, or at another place."""
+    if state.version < 0:
+        raise LakeError(f"there is no lake in {root}, nothing was archived there; is it the place?")
+    return state
+
+
 def overlap_of(kept: Iterable[LakeFile], added: Iterable[LakeFile]) -> str | None:
     """Two files that claim the same offsets, in words; None when none do.
 

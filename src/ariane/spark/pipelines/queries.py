@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415 - Spark is imported when it is used
 
 POLL_S: Final = 0.2
+CALLING: Final = "An error occurred while calling"
 OURS: Final = re.compile(r"^(?:Caused by: )?ariane(?:\.\w+)+: (.+)$", re.MULTILINE)
 
 
@@ -33,7 +34,10 @@ def run_query(
     note: Callable[[StreamingQueryProgress], str] = lambda progress: "",
     count: Callable[[StreamingQueryProgress], int] = lambda progress: progress.numInputRows,
 ) -> list[Progress]:
-    """Run to the end of what is there now, or with `follow` until Ctrl-C; one item a batch."""
+    """Run to the end of what is there now, or with `follow` until Ctrl-C; one item a batch.
+
+    Ctrl-C that comes before that end is not the end: it is passed on.
+    """
     from pyspark.errors import PySparkException
 
     if follow:
@@ -47,6 +51,8 @@ def run_query(
             _tell(query, batches, report, note, count)
     except KeyboardInterrupt:
         query.stop()
+        if not follow:
+            raise
     except PySparkException as error:
         raise failure(error) from error
     _tell(query, batches, report, note, count)
@@ -58,7 +64,10 @@ def failure(error: Exception) -> PipelineFailed:
     text = str(error)
     if found := OURS.findall(text):
         return PipelineFailed(str(found[-1]))
-    return PipelineFailed(text.strip().split("\n", 1)[0])
+    first, *others = text.strip().split("\n")
+    if first.startswith(CALLING) and others:  # the next line says what went wrong
+        return PipelineFailed(others[0].removeprefix(": "))
+    return PipelineFailed(first)
 
 
 def _tell(
