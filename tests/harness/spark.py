@@ -8,11 +8,12 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ariane.spark.session import INTERPRETER, LOGGING
+from ariane.spark.session import ARROW, INTERPRETER, LOGGING
 from tests.harness.processes import Server, free_port
 
 # Tests are short, so the JVM had better start than run well.
-JAVA = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={LOGGING.as_uri()}"
+LOGGED = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
+JAVA = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {LOGGED} {ARROW}"
 QUICK_START = {
     "spark.driver.extraJavaOptions": JAVA,
     "spark.driver.memory": "1g",
