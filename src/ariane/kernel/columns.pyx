@@ -19,6 +19,7 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
+from ariane.kernel.digits cimport put_digits
 from ariane.kernel.filters cimport YES, Filter
 from ariane.kernel.hashing cimport body_crc
 from ariane.kernel.log cimport (
@@ -841,30 +842,14 @@ cdef Py_ssize_t write_host(uint8_t* to, const uint8_t* host) noexcept:
     cdef int64_t port = <int32_t> load32(host + 4)
     cdef Py_ssize_t i
     for i in range(4):
-        at = write_number(at, host[i])
+        at = put_digits(at, host[i])
         at[0] = c':' if i == 3 else c'.'
         at += 1
     if port < 0:
         at[0] = c'-'
         at += 1
         port = -port
-    return write_number(at, port) - to
-
-
-cdef uint8_t* write_number(uint8_t* to, int64_t number) noexcept:
-    cdef uint8_t[20] digits
-    cdef int count = 0
-    while True:
-        digits[count] = <uint8_t> (c'0' + number % 10)
-        count += 1
-        number //= 10
-        if number == 0:
-            break
-    while count:
-        count -= 1
-        to[0] = digits[count]
-        to += 1
-    return to
+    return put_digits(at, <uint64_t> port) - to
 
 
 cdef void* grown(void* memory, size_t size) except NULL:

@@ -10,6 +10,7 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, u
 from libc.string cimport memcmp, memcpy
 
 from ariane.codes import PROTOCOL_VERSION
+from ariane.kernel.digits cimport put_digits
 from ariane.kernel.log cimport Text, load16, load32, save16, save32
 
 cdef int32_t VERSION = PROTOCOL_VERSION
@@ -402,24 +403,12 @@ cdef inline uint8_t* write_text(uint8_t* to, const char* text, Py_ssize_t size) 
 
 
 cdef uint8_t* write_number(uint8_t* to, int64_t number) noexcept nogil:
-    cdef uint8_t[20] digits
-    cdef int count = 0
     cdef uint64_t rest = <uint64_t> number
     if number < 0:
         to[0] = c'-'
         to += 1
         rest = -rest
-    while True:
-        digits[count] = <uint8_t> (c'0' + rest % 10)
-        count += 1
-        rest //= 10
-        if rest == 0:
-            break
-    while count:
-        count -= 1
-        to[0] = digits[count]
-        to += 1
-    return to
+    return put_digits(to, rest)
 
 
 cdef uint8_t* write_hex(uint8_t* to, const uint8_t* bytes, Py_ssize_t size) noexcept nogil:

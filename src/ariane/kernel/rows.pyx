@@ -8,9 +8,10 @@ these twice, since rows that ask for a time travel apart. A chunk that is full i
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 
+from ariane.kernel.digits cimport put_digits
 from ariane.kernel.hashing cimport java_hash_from
 from ariane.kernel.log cimport save16, save32
 
@@ -446,19 +447,8 @@ cdef uint8_t* put_text(uint8_t* to, const char* name, int name_size, Texts texts
 cdef uint8_t* put_time(uint8_t* to, int64_t moment_us) noexcept nogil:
     """When to deliver, in milliseconds; a time before 1970 is as good as its beginning."""
     cdef int64_t moment_ms = moment_us // 1000 if moment_us > 0 else 0
-    cdef uint8_t[20] digits
-    cdef int count = 0
     memcpy(to, <const char*> "TIMER_DELIVER_MS\x01", 17)
     to += 17
-    while True:
-        digits[count] = <uint8_t> (c'0' + moment_ms % 10)
-        count += 1
-        moment_ms //= 10
-        if moment_ms == 0:
-            break
-    while count:
-        count -= 1
-        to[0] = digits[count]
-        to += 1
+    to = put_digits(to, <uint64_t> moment_ms)
     to[0] = 2
     return to + 1

@@ -17,6 +17,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
+from ariane.kernel.digits cimport put_digits
 from ariane.kernel.hashing cimport java_hash_from
 from ariane.kernel.log cimport (
     QUEUE_ENTRY_BYTES, TOO_LARGE, Draft, Fields, Index, Log, Maps, Properties, Queue, Text, find_properties,
@@ -1036,22 +1037,11 @@ cdef Text without_marks(Text text, uint8_t* to, bint rolls) noexcept nogil:
 
 cdef uint8_t* put_pair(uint8_t* to, const char* name, Py_ssize_t name_size, int64_t number) noexcept nogil:
     """Write `name 0x01 number 0x02`; the number is not negative."""
-    cdef uint8_t[20] digits
-    cdef int count = 0
     memcpy(to, name, name_size)
     to += name_size
     to[0] = 1
     to += 1
-    while True:
-        digits[count] = <uint8_t> (c'0' + number % 10)
-        count += 1
-        number //= 10
-        if number == 0:
-            break
-    while count:
-        count -= 1
-        to[0] = digits[count]
-        to += 1
+    to = put_digits(to, <uint64_t> number)
     to[0] = 2
     return to + 1
 
