@@ -44,7 +44,8 @@ class Exchange:
 
 
 def exchanges(client: str, code: int) -> list[Exchange]:
-    frames = [json.loads(line) for line in (GOLDEN / f"{client}-client.jsonl").open()]
+    lines = (GOLDEN / f"{client}-client.jsonl").read_text().splitlines()
+    frames = [json.loads(line) for line in lines]
     asked: dict[tuple[int, int], dict[str, Any]] = {}
     found = []
     for frame in frames:
