@@ -324,9 +324,25 @@ async def test_a_log_that_cannot_be_written_is_never_a_success(
     async with running(tmp_path, flush_mode=flush_mode) as world:
         for body in (b"by the handler", b"by the lane"):
             assert (await world.call(310, send_fields(topic="kept"), body)).code == 0
+        many = [
+            await connect("127.0.0.1", world.broker.port, timers=world.timers) for _ in range(9)
+        ]
         world.broker.state.store.log.write_by(os.open(os.devnull, os.O_RDONLY))
-        with pytest.raises(ConnectionLost):
-            await world.call(310, send_fields(topic="kept"), b"nobody is told of this")
+        lost = [
+            World(world.broker, world.timers, connection).call(
+                310, send_fields(topic="kept"), b"nobody is told of this"
+            )
+            for connection in (world.connection, *many)
+        ]
+        outcomes = await asyncio.gather(*lost, return_exceptions=True)
+        assert any(isinstance(outcome, ConnectionLost) for outcome in outcomes)
+        assert all(  # an answer says that the store is closed
+            isinstance(outcome, ConnectionLost)
+            or (isinstance(outcome, Command) and outcome.code == ResponseCode.SERVICE_NOT_AVAILABLE)
+            for outcome in outcomes
+        )
+        for connection in many:
+            connection.close("done")
         connection = await connect("127.0.0.1", world.broker.port, timers=world.timers)
         other = World(world.broker, world.timers, connection)
         refused = await other.call(310, send_fields(topic="kept"), b"nor of this")

@@ -7,6 +7,7 @@ gives it to the handlers. Every byte on their disks and every answer must be equ
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,6 +66,7 @@ class Twin:
     """One of the two brokers."""
 
     store_config: StoreConfig
+    reads_per_round: int = 0  # 0: no rounds, every read ends by itself
     peer: RawPeer = field(default_factory=RawPeer)
 
     def __post_init__(self) -> None:
@@ -76,16 +78,25 @@ class Twin:
         self.rig.subscribe("members", "T", "TagA", version=5)
         sql = "color IS NULL AND TAGS = 'TagA'"
         self.rig.subscribe("picky", "T", sql, version=5, expression_type="SQL92")
+        self.ends: list[Callable[[], None]] = []
+        self.peer.after_round = self.ends.append if self.reads_per_round else None
         self.reader = self.rig.state.lane.reader_of(self.peer)  # type: ignore[arg-type]
 
     def by_lane(self, data: bytes, piece_bytes: int) -> None:
-        for first in range(0, len(data), piece_bytes):
+        for number, first in enumerate(range(0, len(data), piece_bytes), 1):
             piece = data[first : first + piece_bytes]
             self.reader.get_buffer(-1)[: len(piece)] = piece
             commands = self.reader.received(len(piece))
             while commands:
                 self.by_handlers(commands)
                 commands = self.reader.received(0)
+            if self.reads_per_round and number % self.reads_per_round == 0:
+                self.end_round()
+        self.end_round()
+
+    def end_round(self) -> None:
+        while self.ends:
+            self.ends.pop()()
 
     def by_handlers(self, commands: list[Command]) -> None:
         for command in commands:
@@ -287,9 +298,11 @@ def counts(twin: Twin) -> dict[str, tuple[int, int]]:
 
 
 @settings(max_examples=150)
-@given(streams(), st.integers(1, 3000))
-def test_lane_and_handlers_are_one(commands: list[Command], piece_bytes: int) -> None:
-    hot, cold = Twin(SMALL), Twin(SMALL)
+@given(streams(), st.integers(1, 3000), st.integers(0, 4))
+def test_lane_and_handlers_are_one(
+    commands: list[Command], piece_bytes: int, reads_per_round: int
+) -> None:
+    hot, cold = Twin(SMALL, reads_per_round), Twin(SMALL)
     hot.by_lane(b"".join(command.encode() for command in commands), piece_bytes)
     # The twin gets what a decoder makes of the same bytes, not the commands they were made from.
     cold.by_handlers([read_back(command) for command in commands])

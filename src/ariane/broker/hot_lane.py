@@ -117,6 +117,8 @@ class HotLane:
             host_bytes_of(connection.peer),
             connection.write,
             partial(unflushed.park, connection),
+            connection.close,
+            connection.after_round,
         )
 
     def opened(self, topic: TopicConfig, queue_id: int) -> None:

@@ -6,7 +6,8 @@ other frame is handed back, in its place in the stream, as a Command for the bro
 handlers are the specification: for a frame both can carry out, the bytes on disk and on the wire
 are the same (tests/property/test_lane.py).
 
-Replies gather in one buffer and leave in one write when the bytes of a read are used up; replies to
+Replies gather in one buffer and leave in one write when the bytes of a read are used up. Messages that come
+alone in their read share the write to the log, and their replies leave when it is made (`end_round`); replies to
 messages that must reach the disk first leave by `park`, with the log offset they wait for.
 """
 
@@ -52,6 +53,8 @@ cdef enum:
     TOPIC_BYTES_MAX = 127
     NEAR_QUEUES = 16
     REPLY_BYTES_MAX = 1 << 20   # gathered before they are handed over anyway, so that a slow peer is noticed
+    SHARED_BYTES_MAX = 1 << 12  # of messages: more are worth a write of their own, and replies at once
+    READS_BYTES_MAX = 1 << 13   # of messages: the peer unpacks them while the next are looked up
 
 cdef int64_t WIDE = 1 << 60
 
@@ -149,6 +152,7 @@ cdef class Lane:
     cdef object on_placed
     cdef object on_timed
     cdef object on_arrivals
+    cdef list held_replies          # of this round: (reader, replies, those that wait for the disk, their offset)
     cdef bint has_placed
     cdef int fault                  # of the log, when it was last looked at
     cdef bint has_timed
@@ -195,6 +199,7 @@ cdef class Lane:
         self.now = Output()
         self.later = Output()
         self.arrivals = []
+        self.held_replies = []
         self.text = <uint8_t*> PyMem_Malloc(header_bytes_max)
         if self.text == NULL:
             raise MemoryError
@@ -286,6 +291,48 @@ cdef class Lane:
         self.limits = ReadLimits(0, bytes_max, memory_count_max, memory_bytes_max, disk_count_max,
                                  disk_bytes_max, memory_window, scan_count_max)
 
+    cdef int show(self) except -1:
+        """Put what was placed into its file, and let consumers see it."""
+        if not store_records(self.log) or self.log.fault != self.fault:
+            # Nobody is told of what is not in the file; the store says why from now on.
+            self.fault = self.log.fault
+            reason = f"the commit log cannot be written (errno {self.fault})"
+            self.now.size = self.later.size = 0
+            self.arrivals = []
+            held, self.held_replies = self.held_replies, []
+            for reader, _, _, _ in held:
+                (<LaneReader> reader).lose(reason)
+            self.on_placed()
+            raise FrameError(reason)
+        if self.moves_visible:
+            self.log.visible = self.log.end
+        return 0
+
+    def end_round(self) -> None:
+        """Write what the reads of a round have placed, once for all of them, and let their replies go."""
+        try:
+            self.show()
+        except FrameError:
+            return  # those who waited have been told
+        held, self.held_replies = self.held_replies, []
+        for reader, replies, later, later_offset in held:
+            (<LaneReader> reader).deliver(replies, later, later_offset)
+        self.tell()
+
+    cdef int tell(self) except -1:
+        """Tell of what arrived."""
+        if self.has_placed:
+            self.has_placed = False
+            self.on_placed()
+        if self.has_timed:
+            self.has_timed = False
+            self.on_timed()
+        if self.arrivals:
+            arrivals = self.arrivals
+            self.arrivals = []
+            self.on_arrivals(arrivals)
+        return 0
+
     def forget(self) -> None:
         """Close every topic and take back every grant: something a check looked at has changed."""
         memset(self.places, 0, self.place_count * sizeof(Place))
@@ -302,6 +349,8 @@ cdef class LaneReader:
     cdef bytes born_host
     cdef object send
     cdef object park
+    cdef object lose                # (reason): close, with nothing answered
+    cdef object after_round         # (callback): call it when all sockets that are ready have been read; None: alone
     cdef uint8_t* held              # bytes of an unfinished frame
     cdef Py_ssize_t held_size
     cdef Py_ssize_t held_capacity
@@ -317,13 +366,15 @@ cdef class LaneReader:
         self.held_size = self.held_capacity = 0
         self.at = self.end = NULL
 
-    def __init__(self, Lane lane not None, bytes born_host not None, send, park):
+    def __init__(self, Lane lane not None, bytes born_host not None, send, park, lose, after_round=None):
         if len(born_host) not in (8, 20):
             raise ValueError("a born host is 4 or 16 address bytes and a 4-byte port")
         self.lane = lane
         self.born_host = born_host
         self.send = send
         self.park = park
+        self.lose = lose
+        self.after_round = after_round
 
     def __dealloc__(self):
         PyMem_Free(self.held)
@@ -370,11 +421,11 @@ cdef class LaneReader:
                 self.frame_count += 1
                 if self.now_ms > 0 and self.carry_out(frame + 8, word, size - 4 - (word & 0xFFFFFF)):
                     lane.hot_count += 1
-                    if lane.now.size >= REPLY_BYTES_MAX:
-                        self.show()
+                    if lane.now.size >= (READS_BYTES_MAX if lane.log.stored == lane.log.end else REPLY_BYTES_MAX):
+                        lane.show()
                         self.send(lane.now.take())
                     continue
-                self.show()  # the handlers look at the log themselves
+                lane.show()  # the handlers look at the log themselves
                 return [lane.decode(PyBytes_FromStringAndSize(<char*> frame, whole))]
         except BaseException:
             self.finish()
@@ -443,24 +494,27 @@ cdef class LaneReader:
         return 0
 
     cdef int finish(self) except -1:
-        """Let the replies go, and tell of what arrived."""
+        """Let the replies go; when few messages were placed, with those of the whole round."""
         cdef Lane lane = self.lane
+        cdef int64_t unstored = lane.log.end - lane.log.stored
         self.is_working = False
-        self.show()
-        if lane.now.size:
-            self.send(lane.now.take())
-        if lane.later.size:
-            self.park(lane.later.take(), lane.later_offset)
-        if lane.has_placed:
-            lane.has_placed = False
-            lane.on_placed()
-        if lane.has_timed:
-            lane.has_timed = False
-            lane.on_timed()
-        if lane.arrivals:
-            arrivals = lane.arrivals
-            lane.arrivals = []
-            lane.on_arrivals(arrivals)
+        if self.after_round is None or unstored == 0:
+            lane.show()
+            self.deliver(lane.now.take(), lane.later.take(), lane.later_offset)
+            lane.tell()
+            return 0
+        lane.held_replies.append((self, lane.now.take(), lane.later.take(), lane.later_offset))
+        if unstored >= SHARED_BYTES_MAX:
+            lane.end_round()
+        elif len(lane.held_replies) == 1:
+            self.after_round(lane.end_round)
+        return 0
+
+    cdef int deliver(self, bytes replies, bytes later, int64_t later_offset) except -1:
+        if replies:
+            self.send(replies)
+        if later:
+            self.park(later, later_offset)
         return 0
 
     cdef bint carry_out(self, uint8_t* header, uint32_t word, Py_ssize_t body_size) except -1:
@@ -490,7 +544,7 @@ cdef class LaneReader:
         cdef Lane lane = self.lane
         cdef Output output = lane.later if lane.is_sync and head.code != POP else lane.now
         if head.code == POP:
-            self.show()  # an acknowledgement reads nothing of the log
+            lane.show()  # an acknowledgement reads nothing of the log
         if head.flag & ONE_WAY_FLAG or not lane.pops.carry_out(head, body, self.now_ms, output):
             return False
         lane.later_offset = lane.log.end
@@ -670,7 +724,7 @@ cdef class LaneReader:
             draft.tags_code = tags_code_of(lane.log, queue, found, store_ms)
             log_offsets[i] = place(lane.log, queue, lane.index, draft, store_ms)
             if log_offsets[i] < 0:
-                self.show()
+                lane.show()
                 raise AssertionError("a batch that fitted does not fit any more")
         lane.last_topic.message_count += count
         lane.last_topic.byte_count += total
@@ -691,20 +745,6 @@ cdef class LaneReader:
             lane.has_placed = True
         if queue.is_waiting and (not lane.arrivals or lane.arrivals[len(lane.arrivals) - 1] is not queue):
             lane.arrivals.append(queue)
-        return 0
-
-    cdef int show(self) except -1:
-        """Put what was placed into its file, and let consumers see it."""
-        cdef Lane lane = self.lane
-        if not store_records(lane.log) or lane.log.fault != lane.fault:
-            # Nobody is told of what is not in the file; the store says why from now on.
-            lane.fault = lane.log.fault
-            lane.now.size = lane.later.size = 0
-            lane.arrivals = []
-            lane.on_placed()
-            raise FrameError(f"the commit log cannot be written (errno {lane.log.fault})")
-        if lane.moves_visible:
-            lane.log.visible = lane.log.end
         return 0
 
     cdef Output output_for(self, Properties* found):
@@ -798,7 +838,7 @@ cdef class LaneReader:
         queue = <Queue> grant.queues[queue_id]
         if queue is None or first < queue.min_offset:
             return False
-        self.show()
+        lane.show()
         limits = lane.limits
         limits.count_max = <int32_t> max(count_max, 1)
         limits.scan_count_max = max(limits.scan_count_max, count_max)

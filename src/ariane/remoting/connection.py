@@ -78,6 +78,7 @@ class Connection(asyncio.BufferedProtocol):
         self.on_drain: list[Callable[[Connection], None]] = []  # a slow peer has caught up
         self.scratch = scratch  # shared by all connections of a loop; for decoders
         self.budget = budget
+        self.after_round: Callable[[Callable[[], None]], None] | None = None  # see `Poller`
         self._handler = handler
         self._timers = timers
         self._limits = limits
@@ -217,6 +218,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
         self.peer = _address(transport.get_extra_info("peername"))
         self.local = _address(transport.get_extra_info("sockname"))
+        self.after_round = transport.get_extra_info("after_round")
         self._decoder = self._decoder_of(self)
         self.get_buffer = self._decoder.get_buffer  # type: ignore[assignment,method-assign]
         pause = self._limits.unread_bytes_pause

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 import resource
+import select
 import socket
 from collections import Counter
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Final
 from ariane.clock import Timers
 from ariane.protocol.command import SCRATCH_BYTES, ByteBudget
 from ariane.remoting.connection import Connection, ConnectionLimits, DecoderOf, Handler
+from ariane.remoting.poller import Poller
 from ariane.remoting.transport import SocketTransport
 
 logger = logging.getLogger("ariane.remoting")
@@ -62,10 +64,13 @@ class Server:
         self._scratch = bytearray(SCRATCH_BYTES)
         self._budget = ByteBudget(unfinished_bytes_max)
         self._listener: socket.socket | None = None
+        self._poller: Poller | None = None
         self._check_timer = timers.every(CHECK_S, self._check)
 
     async def listen(self, where: socket.socket | tuple[str, int]) -> None:
         """Bind and accept; port 0 picks a free one."""
+        if hasattr(select, "epoll"):
+            self._poller = Poller(asyncio.get_running_loop())
         self._listener = bind(*where) if isinstance(where, tuple) else where
         self._listener.setblocking(False)
         self._listener.listen(BACKLOG)
@@ -95,7 +100,7 @@ class Server:
                 self._refused("there are no more descriptors for them; raise ulimit -n")
                 continue
             try:
-                SocketTransport(loop, connected, self._connection())
+                SocketTransport(loop, connected, self._connection(), self._poller)
             except OSError:
                 connected.close()  # gone before it was here
 
@@ -122,6 +127,8 @@ class Server:
                 connection.drop("the server has stopped")
             if late:
                 await asyncio.wait(late)
+        if self._poller is not None:
+            self._poller.close()
 
     def _connection(self) -> Connection:
         return Connection(

@@ -2,8 +2,8 @@
 
 It does what asyncio's own transport does for a `BufferedProtocol`, but a read is one call from the
 loop and a write is one system call when the peer keeps up; with one request per read that is a
-quarter of what a request costs (docs/decisions/0009). Servers and clients use it; whatever asyncio
-wraps by itself (TLS) keeps asyncio's.
+quarter of what a request costs (docs/decisions/0009). Servers and clients use it, servers with a
+poller that watches all their sockets; whatever asyncio wraps by itself (TLS) keeps asyncio's.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import asyncio
 import socket
 from contextlib import suppress
 from typing import Any, Final
+
+from ariane.remoting.poller import Poller
 
 READ_AGAIN: Final = (BlockingIOError, InterruptedError)
 
@@ -24,6 +26,7 @@ class SocketTransport(asyncio.Transport):
         loop: asyncio.AbstractEventLoop,
         connected: socket.socket,
         protocol: asyncio.BufferedProtocol,
+        watcher: Poller | None = None,
     ) -> None:
         super().__init__()
         self._facts: dict[str, Any] = {"socket": connected, "sockname": connected.getsockname()}
@@ -33,6 +36,8 @@ class SocketTransport(asyncio.Transport):
         with suppress(OSError):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._loop = loop
+        self._watcher = watcher or loop
+        self._facts["after_round"] = None if watcher is None else watcher.after_round
         self._socket = connected
         self._protocol = protocol
         self._descriptor = connected.fileno()
@@ -63,13 +68,13 @@ class SocketTransport(asyncio.Transport):
         """Leave what arrives in the socket."""
         if self._is_reading:
             self._is_reading = False
-            self._loop.remove_reader(self._descriptor)
+            self._watcher.remove_reader(self._descriptor)
 
     def resume_reading(self) -> None:
         """Read again."""
         if not self._is_reading and not self._is_closing:
             self._is_reading = True
-            self._loop.add_reader(self._descriptor, self._readable)
+            self._watcher.add_reader(self._descriptor, self._readable)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Above `high` unsent bytes the protocol is asked to pause, below `low` to go on."""
@@ -95,7 +100,7 @@ class SocketTransport(asyncio.Transport):
             if sent == len(data):
                 return
             data = memoryview(data)[sent:]
-            self._loop.add_writer(self._descriptor, self._writable)
+            self._watcher.add_writer(self._descriptor, self._writable)
         self._unsent += data
         if len(self._unsent) > self._high and not self._is_paused:
             self._is_paused = True
@@ -137,7 +142,7 @@ class SocketTransport(asyncio.Transport):
             return
         del self._unsent[:sent]
         if not self._unsent:
-            self._loop.remove_writer(self._descriptor)
+            self._watcher.remove_writer(self._descriptor)
             if self._is_closing:
                 self._lose(None)
                 return
@@ -151,7 +156,7 @@ class SocketTransport(asyncio.Transport):
             return
         self.pause_reading()
         if self._unsent:
-            self._loop.remove_writer(self._descriptor)
+            self._watcher.remove_writer(self._descriptor)
             self._unsent.clear()
         elif self._is_closing:
             return  # being gone is already on its way

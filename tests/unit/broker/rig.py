@@ -49,6 +49,7 @@ class Peer:
         self.is_congested = False
         self.sent: list[Command] = []
         self.unread_bytes = 0
+        self.after_round: Callable[[Callable[[], None]], None] | None = None
 
     def send(self, command: Command) -> None:
         self.send_bytes(command.encode())

@@ -1,0 +1,106 @@
+"""Readiness of all of a server's sockets, told to its loop as one.
+
+asyncio pays for every ready socket with a key, a handle and a call through a context. Here the
+sockets share one `epoll`, which the loop watches as a single descriptor, and their callbacks run
+straight from what the system call returned: a round. What is worth doing once for all requests of
+a round, such as writing their messages to the log, is done at its end, by `after_round`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from collections.abc import Callable
+from typing import Final
+
+ROUND_EVENTS: Final = 64  # then answers leave, and the loop's timers have their turn
+READABLE: Final = select.EPOLLIN
+WRITABLE: Final = select.EPOLLOUT
+
+Callback = Callable[[], None]
+
+
+class Poller:
+    """Calls back for readable and writable descriptors; stands in for the loop's own methods."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._epoll = select.epoll()
+        self._readers: dict[int, Callback] = {}
+        self._writers: dict[int, Callback] = {}
+        self._after: list[Callback] = []
+        self._is_in_round = False
+        loop.add_reader(self._epoll.fileno(), self._ready)
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        if not self._epoll.closed:
+            self._loop.remove_reader(self._epoll.fileno())
+            self._epoll.close()
+
+    def add_reader(self, descriptor: int, callback: Callback) -> None:
+        """Call back whenever the descriptor can be read."""
+        self._watch(self._readers, descriptor, callback)
+
+    def add_writer(self, descriptor: int, callback: Callback) -> None:
+        """Call back whenever the descriptor can be written."""
+        self._watch(self._writers, descriptor, callback)
+
+    def remove_reader(self, descriptor: int) -> None:
+        """Do not call back for reading any more."""
+        self._leave(self._readers, descriptor)
+
+    def remove_writer(self, descriptor: int) -> None:
+        """Do not call back for writing any more."""
+        self._leave(self._writers, descriptor)
+
+    def after_round(self, callback: Callback) -> None:
+        """Call once, when the sockets that are ready now have been served."""
+        if self._is_in_round:
+            self._after.append(callback)
+        else:
+            self._loop.call_soon(callback)
+
+    def _watch(self, side: dict[int, Callback], descriptor: int, callback: Callback) -> None:
+        is_known = descriptor in self._readers or descriptor in self._writers
+        side[descriptor] = callback
+        if is_known:
+            self._epoll.modify(descriptor, self._interest(descriptor))
+        else:
+            self._epoll.register(descriptor, self._interest(descriptor))
+
+    def _leave(self, side: dict[int, Callback], descriptor: int) -> None:
+        if side.pop(descriptor, None) is None or self._epoll.closed:
+            return
+        if interest := self._interest(descriptor):
+            self._epoll.modify(descriptor, interest)
+        else:
+            self._epoll.unregister(descriptor)
+
+    def _interest(self, descriptor: int) -> int:
+        return (READABLE if descriptor in self._readers else 0) | (
+            WRITABLE if descriptor in self._writers else 0
+        )
+
+    def _ready(self) -> None:
+        self._is_in_round = True
+        try:
+            for descriptor, mask in self._epoll.poll(0, ROUND_EVENTS):
+                # Errors and hang-ups show when the socket is read or written.
+                if mask != WRITABLE and (callback := self._readers.get(descriptor)) is not None:
+                    self._call(callback)
+                if mask != READABLE and (callback := self._writers.get(descriptor)) is not None:
+                    self._call(callback)
+        finally:
+            self._is_in_round = False
+            after, self._after = self._after, []
+            for callback in after:
+                self._call(callback)
+
+    def _call(self, callback: Callback) -> None:
+        """One socket's fault must not keep the others waiting."""
+        try:
+            callback()
+        except Exception as error:
+            context = {"message": f"a callback for a socket failed: {callback}", "exception": error}
+            self._loop.call_exception_handler(context)
