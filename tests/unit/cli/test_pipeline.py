@@ -66,6 +66,14 @@ def test_show(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
         ("pipeline run archive --topics a,a --lake l", "names a topic twice"),
         ("pipeline run audit --topics a --namesrv= ", "what is to be audited?"),
         ("pipeline run archive --topics a --lake l --conf nonsense", "is not KEY=VALUE"),
+        (
+            "pipeline run archive --topics a --lake l --source-options maxOffsetsPerTrigger=5",
+            "--source-options: maxOffsetsPerTrigger is set by --batch-messages",
+        ),
+        (
+            "pipeline run audit --topics a --source-options STARTINGTIMESTAMP=5",
+            "STARTINGTIMESTAMP: what is read is for the pipeline to say",
+        ),
     ],
 )
 def test_wrong_words_are_told_before_spark_starts(

@@ -36,6 +36,19 @@ SinkOptions = Annotated[
 
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
 BATCH_MESSAGES: Final = 1_000_000
+# Options of the source that a pipeline sets by one of its own, where it has that.
+SET_BY: Final = {
+    "subscribe": "topics",
+    "startingoffsets": "starting",
+    "maxoffsetspertrigger": "batch_messages",
+}
+# And those that would have a pipeline read other messages than it thinks.
+RANGES: Final = frozenset(
+    {
+        *("startingtimestamp", "startingoffsetsbytimestamp"),
+        *("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp"),
+    }
+)
 KINDS: Final = {str: "TEXT", int: "NUMBER", float: "NUMBER", bool: "on or off"}
 TRUE_WORDS: Final = ("true", "yes", "on", "1")
 FALSE_WORDS: Final = ("false", "no", "off", "0")
@@ -53,7 +66,17 @@ class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True):
                 raise ConfigError(f"{option.flag} {value!r}: {_said(error)}") from None
             if option.is_required and not value:
                 raise ConfigError(f"{option.flag} is needed: {option.help}")
+        self._check_source_options()
         self.check()
+
+    def _check_source_options(self) -> None:
+        names = self.__struct_fields__
+        for name in getattr(self, "source_options", {}):
+            own = SET_BY.get(name.lower())
+            if own in names:
+                self.refuse("source_options", f"{name} is set by --{own.replace('_', '-')}")
+            if name.lower() in RANGES:
+                self.refuse("source_options", f"{name}: what is read is for the pipeline to say")
 
     def check(self) -> None:
         """What options must hold together; raises ConfigError."""
