@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Final, TypedDict
 
 from ariane.kernel import filters
 from ariane.kernel.log import Log, Queue, Tags, read
 from ariane.store.indexes import Indexes
 from ariane.store.messages import Boundary, Found, FoundStatus, QueryFound
+
+QUERY_BYTES_MAX: Final = 15 << 20  # clients refuse a frame of more than 16 MiB
 
 
 class ReadLimits(TypedDict):
@@ -103,15 +105,23 @@ def query(
     begin_ms: int,
     end_ms: int,
 ) -> QueryFound:
-    """Records whose key has the hash of `topic#key`, newest first; callers compare the key."""
+    """Records whose key has the hash of `topic#key`, newest first; callers compare the key.
+
+    Those that would not fit into one frame are left out, but never the newest.
+    """
     offsets = indexes.query(
         topic.encode(), key.encode(), begin_ms=begin_ms, end_ms=end_ms, count_max=count_max
     )
-    records = [
-        record
-        for log_offset in dict.fromkeys(offsets)
-        if (record := log.record(log_offset, log.visible)) is not None
-    ]
+    records: list[bytes] = []
+    size = 0
+    for log_offset in dict.fromkeys(offsets):
+        record = log.record(log_offset, log.visible)
+        if record is None:
+            continue
+        size += len(record)
+        if records and size > QUERY_BYTES_MAX:
+            break
+        records.append(record)
     newest = indexes.current
     return QueryFound(
         b"".join(records),

@@ -373,3 +373,14 @@ class TestOpening:
         assert all(size == 8192 for _, size in disk.names("commitlog"))
         last = int(disk.names("commitlog")[-1][0])
         assert last <= 30 * 180  # nothing made ahead is left
+
+
+def test_a_query_gives_what_fits_into_a_frame_the_newest_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = open_store(SimulatedDisk())
+    placed = [append(store, b"%d" % i * 1000, KEYS="same").log_offset for i in range(6)]
+    monkeypatch.setattr("ariane.store.lookups.QUERY_BYTES_MAX", 3500)
+    assert keys_found(store, "T", "same") == placed[:-4:-1]
+    monkeypatch.setattr("ariane.store.lookups.QUERY_BYTES_MAX", 10)
+    assert keys_found(store, "T", "same") == placed[-1:]
