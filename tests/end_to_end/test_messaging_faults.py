@@ -382,6 +382,7 @@ class Borrowers:
     doubtful: set[str] = field(default_factory=set)  # whether the broker took the acknowledgement
     came_back: list[str] = field(default_factory=list)  # though acknowledged
     unsure: KeysView[str] = field(default_factory={}.keys)  # maybe never stored
+    asked: set[str] = field(default_factory=set)  # to be acknowledged
     is_over: bool = False
 
     async def consume(self, consumer: SimpleConsumer) -> None:
@@ -402,6 +403,7 @@ class Borrowers:
     async def settle(self, name: str, message: ReceivedMessage) -> None:
         """Acknowledge one message, and note whether the broker has surely heard it in time."""
         lent = Handle.of(message.handle)
+        self.asked.add(name)  # before its answer is here, the broker may have lent the next
         try:
             await message.ack()
         except ClientError:
@@ -472,10 +474,10 @@ class QueuesInOrder:
                 self._newest[line] = max(number_of(name), self._newest.get(line, -1))
 
     def _is_next(self, name: str) -> bool:
-        """Whether all that the sender sent before has been settled, or may never have been sent."""
+        """Whether all that the sender sent before may be settled, or may never have been sent."""
         sender, number = map(int, name.split("-"))
         borrowers = self.borrowers
-        known = borrowers.settled.keys() | borrowers.doubtful | borrowers.unsure
+        known = borrowers.asked | borrowers.unsure
         return all(f"{sender}-{before}" in known for before in range(number))
 
 
