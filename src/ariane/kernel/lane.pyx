@@ -974,6 +974,7 @@ cdef void put_message_ids(ReplyFrame* reply, bytes host, int64_t* log_offsets, i
     """`msgId`: for each message the store host and its log offset in hexadecimal, comma-joined."""
     cdef uint8_t[8] offset
     cdef uint8_t* size_at
+    cdef uint8_t* host_at = NULL
     cdef int i
     put_name(reply, "msgId", 5)
     size_at = reply.to
@@ -983,8 +984,13 @@ cdef void put_message_ids(ReplyFrame* reply, bytes host, int64_t* log_offsets, i
         if i:
             reply.to[0] = c','
             reply.to += 1
+        if i:
+            memcpy(reply.to, host_at, 2 * len(host))
+            reply.to += 2 * len(host)
+        else:
+            host_at = reply.to
+            reply.to = write_hex(reply.to, <const uint8_t*> PyBytes_AS_STRING(host), len(host))
         save64(offset, <int64_t> log_offsets[i])
-        reply.to = write_hex(reply.to, <const uint8_t*> PyBytes_AS_STRING(host), len(host))
         reply.to = write_hex(reply.to, offset, 8)
     if reply.is_binary:
         save32(size_at, <uint32_t> (reply.to - size_at - 4))
