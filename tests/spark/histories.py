@@ -96,6 +96,7 @@ class Campaign:
                 self.trouble(driver)
                 self.kill_driver(driver)
             self.damage_checkpoints()
+            self.clear_beginnings()
         self.feed(100)
         with self.driver("available") as driver:
             assert driver.wait(PATIENCE_S * 3) == 0, self.printed()
@@ -173,6 +174,19 @@ class Campaign:
                 (commits / str(last)).unlink()
                 (commits / f".{last}.crc").unlink(missing_ok=True)
                 self.done["commits deleted"] += 1
+
+    def clear_beginnings(self) -> None:
+        """Remove what the first write of all to a checkpoint left when it was cut short.
+
+        Nothing has been planned then and no batch has run, but Spark begins in an empty directory
+        only.
+        """
+        for history in self.histories:
+            offsets = self.state_of(history) / "offsets"
+            if offsets.exists() and newest(offsets) < 0:
+                for leftover in offsets.iterdir():
+                    leftover.unlink()
+                    self.done["beginnings cleared"] += 1
 
     def check(self, history: History) -> None:
         """Compare what was written with what was sent."""
