@@ -983,10 +983,8 @@ cdef void put_message_ids(ReplyFrame* reply, bytes host, int64_t* log_offsets, i
     for i in range(count):
         if i:
             reply.to[0] = c','
-            reply.to += 1
-        if i:
-            memcpy(reply.to, host_at, 2 * len(host))
-            reply.to += 2 * len(host)
+            memcpy(reply.to + 1, host_at, 2 * len(host))
+            reply.to += 1 + 2 * len(host)
         else:
             host_at = reply.to
             reply.to = write_hex(reply.to, <const uint8_t*> PyBytes_AS_STRING(host), len(host))
