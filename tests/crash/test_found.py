@@ -384,3 +384,68 @@ def test_an_index_file_made_by_a_start_cut_short_is_synced_before_it_is_claimed(
         again = open_store(killed.crash_image(Random(1), CrashMode.DROP))
         assert again.topics() == {"T": [0]}  # and not what reading the whole log brings back
         assert keys_found(again, "T", "stays")
+
+
+@pytest.mark.parametrize("lost", ["consumequeue", "consumequeue/U", "consumequeue/U/1"])
+def test_queues_removed_by_hand_after_a_deletion_cut_short_are_rebuilt(lost: str) -> None:
+    """The checkpoint goes on counting the queues of the other topics while one is deleted."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for i in range(40):
+        append(store, b"%d" % i, "Gone", i % 2)
+        append(store, b"%d" % i, "U", i % 2)
+    images: list[SimulatedDisk] = []
+
+    def take_image(kind: str, path: str) -> None:
+        if kind.startswith("remove") and "consumequeue/Gone" in path:
+            images.append(disk.crash_image(Random(1), CrashMode.KILL))
+
+    disk.on_operation = take_image
+    store.delete_topic("Gone")
+    assert len(images) > 1
+    for image in images:
+        image.remove_tree(lost)
+        assert any("queue 1 of U is missing" in problem for problem in check(image, SMALL).problems)
+        again = open_store(image)
+        assert again.topics() == {"U": [0, 1]}
+        assert bodies(again, "U", 1) == [b"%d" % i for i in range(1, 40, 2)]
+        assert check(image, SMALL).is_sound
+
+
+@pytest.mark.parametrize("was_killed", [True, False], ids=["killed", "stopped"])
+@pytest.mark.parametrize("place", [0, 1, 2, 3], ids=["first", "second", "third", "last"])
+def test_a_queue_file_removed_by_hand_is_rebuilt(place: int, was_killed: bool) -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for i in range(100):
+        append(store, b"%d" % i)
+        append(store, b"%d" % i, "U")
+    store.checkpoint()
+    if not was_killed:
+        store.stop()
+    image = disk.crash_image(Random(1), CrashMode.KILL)
+    image.remove(f"consumequeue/T/0/{place * SMALL.queue_file_bytes:020d}")
+    assert not check(image, SMALL).is_sound
+    again = open_store(image)
+    assert bodies(again) == bodies(again, "U") == [b"%d" % i for i in range(100)]
+    assert check(image, SMALL).is_sound
+
+
+def test_a_rebuilding_around_a_missing_file_may_be_cut_short() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for i in range(100):
+        append(store, b"%d" % i)
+    store.stop()
+    disk.remove("checkpoint")  # nobody has counted
+    disk.remove(f"consumequeue/T/0/{SMALL.queue_file_bytes:020d}")
+    images: list[SimulatedDisk] = []
+    disk.on_operation = lambda kind, path: images.extend(
+        disk.crash_image(Random(len(images)), mode) for mode in CrashMode
+    )
+    Store.open(SMALL, disk, ManualClock(), store_host=HOST)
+    assert len(images) > 10
+    for image in images:
+        again = open_store(image)
+        assert bodies(again) == [b"%d" % i for i in range(100)]
+        assert check(image, SMALL).is_sound

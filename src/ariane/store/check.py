@@ -135,30 +135,31 @@ class _Check:
             count = rebuilt.queue.end - rebuilt.first
             if (topic, queue_id) in found or count == 0:
                 continue
-            if topic in topics and not self._was_deleted(topic, rebuilt):
+            if self._was_deleted(rebuilt.queue, is_topic_there=topic in topics):
+                deleted[topic] = deleted.get(topic, 0) + count
+            else:
                 self._report.problems.append(
                     f"queue {queue_id} of {topic} is missing or empty, the log has {count} messages"
                     " for it"
                 )
-            else:
-                deleted[topic] = deleted.get(topic, 0) + count
         for topic, count in deleted.items():
             self._report.warnings.append(
                 f"{count} messages of topic {topic} in the log have no queue: it was deleted"
             )
 
-    def _was_deleted(self, topic: str, rebuilt: _Rebuilt) -> bool:
+    def _was_deleted(self, rebuilt: Queue, *, is_topic_there: bool) -> bool:
         """Whether a queue that is missing went with its topic.
 
-        Apache's broker notes no deletion; then it must have been missing already when the
-        checkpoint counted them all.
+        Apache's broker notes no deletion: then the queue must have been missing already when the
+        checkpoint counted them all, or, where nobody counted, no queue of the topic be left.
         """
-        claim, last = self._claim, rebuilt.queue.entry(rebuilt.queue.end - 1)
-        if last is not None and self._deletions.covers(topic, last[0]):
+        if self._deletions.has_taken(rebuilt):
             return True
+        claim, last = self._claim, rebuilt.entry(rebuilt.end - 1)
+        if claim is None:
+            return not is_topic_there
         return (
-            claim is not None
-            and last is not None
+            last is not None
             and last[0] < claim.log_offset
             and self._used_queue_count >= claim.queue_count
             and self._queue_ends >= claim.queue_entries
@@ -185,7 +186,7 @@ class _Check:
         for position in self._positions(directory, self._queue_bytes):
             path = f"{directory}/{segments.file_name(position)}"
             queue.add(position, self._disk.mapped(path, self._queue_bytes, private=True).buffer)
-        if not queue.file_count:
+        if not queue.file_count or self._is_being_deleted(queue):
             return False
         self._report.queue_count += 1
         expected = self._queues.get((topic, queue_id))
@@ -219,6 +220,13 @@ class _Check:
                 f"{name} ends at {end}, but the log has messages up to {expected.queue.end}"
             )
         return True
+
+    def _is_being_deleted(self, queue: Queue) -> bool:
+        """Whether a kill came while the queue was removed; the next start goes on with that."""
+        queue.end = queue.first_position // ENTRY_BYTES
+        while queue.entry(queue.end) is not None:
+            queue.end += 1
+        return self._deletions.has_taken(queue)
 
     def _check_index_file(self, path: str, size: int) -> Iterator[tuple[int, int]]:
         """The file's (log offset, key hash) pairs; its chains are compared with fresh ones."""

@@ -46,6 +46,11 @@ class Deletions:
         """Whether a topic's record was deleted with it."""
         return log_offset < self._ends.get(topic, 0)
 
+    def has_taken(self, queue: Queue) -> bool:
+        """Whether every record of a queue was deleted with its topic."""
+        last = queue.entry(queue.end - 1)
+        return last is not None and self.covers(queue.topic.decode(), last[0])
+
     def carry_out(self, queues: Queues, log_end: int) -> bool:
         """Remove the queues whose every record was deleted with its topic; whether there were any.
 
@@ -58,7 +63,7 @@ class Deletions:
         was_needed = False
         for topic in kept:
             found = [queue for (name, _), queue in queues if name == topic and queue.file_count]
-            old = [queue for queue in found if self.covers(topic, _last_log_offset(queue))]
+            old = [queue for queue in found if self.has_taken(queue)]
             was_needed = was_needed or bool(old)
             if old and len(old) == len(found):
                 queues.delete_topic(topic)
@@ -70,11 +75,6 @@ class Deletions:
     def _save(self, ends: dict[str, int]) -> None:
         self._ends = ends
         config_files.persist(self._disk, PATH, msgspec.json.encode(ends))
-
-
-def _last_log_offset(queue: Queue) -> int:
-    last = queue.entry(queue.end - 1)
-    return -1 if last is None else last[0]
 
 
 def _decode(data: bytes) -> dict[str, int]:

@@ -110,11 +110,13 @@ class Keeper:
             lambda: self._save(snapshot), lambda future: self._saved_it(snapshot, future)
         )
 
-    def before_deleting_queues(self) -> None:
-        """Let the checkpoint claim no queue entries, since some are about to go; blocks."""
+    def before_deleting_queues(self, topic: str) -> None:
+        """Let the checkpoint claim no entry of a topic whose queues are about to go; blocks."""
         assert self._waiting is None and not self._is_saving
         if self._saved.claim is not None:
-            claim = replace(self._saved.claim, queue_count=0, queue_entries=0)
+            name = topic.encode()
+            count, entries = self._queues.counts(lambda queue: queue.topic == name)
+            claim = replace(self._saved.claim, queue_count=count, queue_entries=entries)
             self._file.save(replace(self._saved, claim=claim))
 
     def clean(self, used_ratio: float, *, is_asked: bool = False) -> int:

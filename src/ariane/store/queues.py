@@ -53,6 +53,7 @@ class Queues:
         # Told of long stretches: a queue that grew so far is likely to fill them soon.
         self.on_reserved: Callable[[MappedFile, int, int], None] = _nobody_asked
         self._renamed: set[str] = set()  # directories whose names have changed since the last sync
+        self.behind_holes: list[str] = []  # files that were found behind a missing one
 
     def __iter__(self) -> Iterator[tuple[tuple[str, int], Queue]]:
         return iter(self._queues.items())
@@ -76,6 +77,28 @@ class Queues:
                         f"{DIRECTORY}/{topic}/{number} is not a queue number; move it elsewhere"
                     )
                 self._load_queue(topic, int(number))
+
+    def remove_behind_holes(self) -> None:
+        """Remove files that cannot be used; what they held is to be read from the log again."""
+        while self.behind_holes:
+            path = self.behind_holes.pop()  # the newest first: cut short, the hole is still there
+            self._disk.remove(path)
+            self._renamed.add(path.rpartition("/")[0])
+
+    def lacks_start(self, queue: Queue) -> bool:
+        """Whether the files of a queue begin later than the log's records of it may.
+
+        `trim` leaves an entry in front of the log's start, and one that begins in the middle of a
+        file is padded.
+        """
+        first = queue.first_position // ENTRY_BYTES
+        entry = queue.entry(first)
+        return (
+            first > 0
+            and entry is not None
+            and entry[0] > self._log.first_position
+            and entry[1] != PADDING_BYTES
+        )
 
     def get(self, topic: str, queue_id: int) -> Queue | None:
         """The queue, if it is known."""
@@ -182,6 +205,7 @@ class Queues:
         """Follow the log's new start; the files no longer needed, for the caller to remove.
 
         The last entry that is on the platter stays: it carries the numbering through a power cut.
+        So does the one in front of the first that is needed: it tells that no file is missing.
         """
         removable = []
         for queue, files in self._files.items():
@@ -190,7 +214,7 @@ class Queues:
             self.find_min(queue)
             while (
                 queue.file_count > 1
-                and queue.first_position + self._file_bytes <= queue.min_offset * ENTRY_BYTES
+                and queue.first_position + self._file_bytes < queue.min_offset * ENTRY_BYTES
                 and queue.first_position + self._file_bytes < files.synced_end * ENTRY_BYTES
             ):
                 queue.drop_first()
@@ -211,9 +235,13 @@ class Queues:
         }
         self._renamed.add(DIRECTORY)
 
-    def counts(self) -> tuple[int, int]:
-        """How many queues have entries, and the sum of their ends."""
-        ends = [queue.end for queue in self._files if queue.file_count and queue.end]
+    def counts(self, is_left_out: Callable[[Queue], bool] | None = None) -> tuple[int, int]:
+        """How many queues have entries, and the sum of their ends; some may be left out."""
+        ends = [
+            queue.end
+            for queue in self._files
+            if queue.file_count and queue.end and not (is_left_out and is_left_out(queue))
+        ]
         return len(ends), sum(ends)
 
     def unsynced(self) -> tuple[list[Range], set[str], list[tuple[QueueFiles, int]]]:
@@ -256,7 +284,13 @@ class Queues:
 
     def _load_queue(self, topic: str, queue_id: int) -> None:
         directory = f"{DIRECTORY}/{topic}/{queue_id}"
-        positions = positions_in(self._disk, directory, self._file_bytes, forgive_empty=True)
+        positions = positions_in(
+            self._disk,
+            directory,
+            self._file_bytes,
+            forgive_empty=True,
+            behind_hole=self.behind_holes,
+        )
         if not positions:
             return
         queue = self.obtain(topic, queue_id)

@@ -64,11 +64,13 @@ class Recovery:
         self.log.end = self.log.end_position  # until the walk knows better
         claim = self._sound_claim()
         try:
+            self._look_for_missing_files()
             first, index_from = self._restore_index(self._first_to_walk(claim), claim)
             end, last_ms = self._walk(first, index_from)
         except _LessThanClaimed as fault:
             logger.warning("queues rebuilt from the whole log reason=%s", fault)
             self.distrust()  # cut short, a rebuilding leaves queues with holes in their middle
+            self.queues.remove_behind_holes()
             claim = None
             first, index_from = self._restore_index(self.log.first_position, None)
             end, last_ms = self._walk(first, index_from)
@@ -114,11 +116,20 @@ class Recovery:
             return None
         return claim
 
+    def _look_for_missing_files(self) -> None:
+        for path in self.queues.behind_holes:
+            raise _LessThanClaimed(f"the file in front of {path} is missing")
+        for (topic, queue_id), queue in self.queues:
+            if self.queues.lacks_start(queue):
+                raise _LessThanClaimed(
+                    f"the first files of queue {queue_id} of {topic} are missing"
+                )
+
     def _first_to_walk(self, claim: Claim | None) -> int:
         """Below this every record is sound and in its queue."""
         if claim is not None:
             self._find_ends(claim.log_offset)
-            count, entries = self.queues.counts()
+            count, entries = self.queues.counts(self.deletions.has_taken)
             if count < claim.queue_count or entries < claim.queue_entries:
                 raise _LessThanClaimed(
                     f"{count} queues with {entries} entries found,"

@@ -27,13 +27,19 @@ def file_name(position: int) -> str:
 
 
 def positions_in(
-    disk: Disk, directory: str, file_bytes: int, *, forgive_empty: bool = False
+    disk: Disk,
+    directory: str,
+    file_bytes: int,
+    *,
+    forgive_empty: bool = False,
+    behind_hole: list[str] | None = None,
 ) -> list[int]:
     """Where the files of a directory begin, in order, each of the right length and none missing.
 
     A file of no length at the end is a creation that a crash cut short, and is removed; with
-    `forgive_empty` one in the middle takes those after it along. Anything else is left alone and
-    named in a StoreError.
+    `forgive_empty` one in the middle takes those after it along. With `behind_hole` the files after
+    a missing one are put there and do not count. Anything else is left alone and named in a
+    StoreError.
     """
     found = disk.names(directory)
     for i, (name, size) in enumerate(found):
@@ -55,7 +61,10 @@ def positions_in(
                 " store was made with, or restore the file from a backup"
             )
     positions = [int(name) for name, _ in found]
-    for before, after in pairwise(positions):
+    for i, (before, after) in enumerate(pairwise(positions), 1):
+        if after != before + file_bytes and behind_hole is not None:
+            behind_hole += [f"{directory}/{file_name(position)}" for position in positions[i:]]
+            return positions[:i]
         if after != before + file_bytes:
             raise StoreError(
                 f"{directory} has a hole: {file_name(before)} is followed by {file_name(after)} and"

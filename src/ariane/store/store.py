@@ -481,8 +481,9 @@ class Store:
         """
         self._checkpoint_now()
         try:
+            # First, since a start counts no queue whose deletion is noted.
+            self._keeper.before_deleting_queues(topic)
             self._deletions.note(topic, self.log.end, self.log.first_position)
-            self._keeper.before_deleting_queues()
             self._queues.delete_topic(topic)
         except OSError as error:
             self._fail(f"deleting the queues of {topic} failed: {error}")
