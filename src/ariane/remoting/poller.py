@@ -14,8 +14,9 @@ from collections.abc import Callable
 from typing import Final
 
 ROUND_EVENTS: Final = 64  # then answers leave, and the loop's timers have their turn
-READABLE: Final = select.EPOLLIN
-WRITABLE: Final = select.EPOLLOUT
+# EPOLLIN and EPOLLOUT, as numbers: where there is no epoll clients import this module all the same.
+READABLE: Final = 0x1
+WRITABLE: Final = 0x4
 
 Callback = Callable[[], None]
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
+import select
 
 import pytest
 
 from ariane.clock import ManualClock, Timers
 from ariane.protocol.command import Command, CommandDecoder, FrameReader, reply, request
+from ariane.remoting import poller
 from ariane.remoting.connection import Connection
 from ariane.remoting.server import serve
 from tests.unit.remoting.peers import echo, soon, world
@@ -152,3 +155,17 @@ async def test_a_thousand_connections_come_and_go() -> None:
             for _ in clients:
                 await around.next_closed()
         assert around.server.connections == set()
+
+
+async def test_where_there_is_no_epoll_the_loop_watches_the_sockets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as elsewhere:
+        for name in ("epoll", "EPOLLIN", "EPOLLOUT"):
+            elsewhere.delattr(select, name)
+        importlib.reload(poller)
+    monkeypatch.delattr(select, "epoll")
+    async with world(echo) as around:
+        client = await around.connect()
+        answer = await soon(client.request(request(1, body=bytes(1 << 20)), 1.0))
+        assert len(answer.body) == 1 << 20
