@@ -23,7 +23,8 @@ from ariane.kernel.digits cimport put_digits
 from ariane.kernel.filters cimport YES, Filter
 from ariane.kernel.hashing cimport body_crc
 from ariane.kernel.log cimport (
-    QUEUE_ENTRY_BYTES, RECORD_BYTES_MIN, Fields, Tags, Text, expect_read, load32, load64, read_fields,
+    PADDING_SIZE, QUEUE_ENTRY_BYTES, RECORD_BYTES_MIN, Fields, Tags, Text, expect_read, load32, load64,
+    read_fields,
 )
 
 from ariane.errors import CorruptRecord, ProtocolError
@@ -72,7 +73,6 @@ cdef enum:
     OFFSET_ID_CHARACTERS_MAX = 56
     HOST_CHARACTERS_MAX = 64
 
-cdef int32_t PADDING_SIZE = 0x7FFFFFFF
 cdef uint32_t MAGIC_V1 = 0xDAA320A7
 cdef uint32_t MAGIC_V2 = 0xDAA320AB
 cdef int64_t TEXT_BYTES_MAX = 0x7FFFFFFF

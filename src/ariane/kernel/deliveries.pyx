@@ -13,8 +13,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcmp
 
 from ariane.kernel.log cimport (
-    QUEUE_ENTRY_BYTES, Draft, Fields, Index, Log, Properties, Queue, Text, find_properties, load32, load64,
-    next_store_ms, place, publish, read_fields, readable_size, save64, tags_code_of, visible_end,
+    PADDING_SIZE, QUEUE_ENTRY_BYTES, Draft, Fields, Index, Log, Properties, Queue, Text, find_properties,
+    load32, load64, next_store_ms, place, publish, read_fields, readable_size, save64, tags_code_of, visible_end,
 )
 
 # Positions within a record; those behind the hosts are counted back from its body.
@@ -168,7 +168,7 @@ def deliver(Log log not None, Index index, Queue source not None, dict targets n
             return offset, COUNT_REACHED, -1
         where = <int64_t> load64(at)
         size = readable_size(log, where, log.visible)
-        if size == 0:
+        if size == 0 or load32(at + 8) == PADDING_SIZE:
             return offset, HANDLING_NEEDED, -1
         record = log.at(where)
         if read_fields(record, &fields) != size:

@@ -17,8 +17,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 
 from ariane.kernel.log cimport (
-    MESSAGES_PER_READ_MAX, QUEUE_ENTRY_BYTES, Fields, Log, Queue, Text, load32, load64, read_fields,
-    readable_size, visible_end,
+    MESSAGES_PER_READ_MAX, PADDING_SIZE, QUEUE_ENTRY_BYTES, Fields, Log, Queue, Text, load32, load64,
+    read_fields, readable_size, visible_end,
 )
 
 import re
@@ -232,9 +232,9 @@ def read(Log log not None, Queue queue not None, int64_t first, Filter filter no
         if entry == NULL:
             break
         where = <int64_t> load64(entry)
-        size = <int32_t> load32(entry + 8)
+        size = readable_size(log, where, log.visible)   # the entry's may be damaged
         scanned += 1
-        if readable_size(log, where, log.visible) == 0 or read_fields(log.at(where), &fields) == 0:
+        if size == 0 or load32(entry + 8) == PADDING_SIZE or read_fields(log.at(where), &fields) == 0:
             offset += 1     # padding, or a segment that retention has taken
             continue
         work += filter.work_fixed + filter.work_per_byte * fields.properties.size

@@ -17,6 +17,7 @@ cdef enum:
     QUEUE_ENTRY_BYTES = 20
     BLANK_BYTES = 8
     RECORD_BYTES_MIN = 91
+    PADDING_SIZE = 0x7FFFFFFF       # of a queue entry that was never used
     MESSAGES_PER_READ_MAX = 1024
     BATCH_ENTRY_BYTES_MIN = 22
 

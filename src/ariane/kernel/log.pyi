@@ -123,8 +123,8 @@ def scan(
     first: int,
     *,
     check_crc: bool,
-    queue_of: Callable[[bytes, int], Queue],
-    make_room: Callable[[Queue, int], None],
+    queue_of: Callable[[bytes, int], Queue | None],
+    make_room: Callable[[Queue, int], bool],
     index_of: Callable[[int], Index | None],
     index_from: int,
 ) -> tuple[int, int, int]: ...

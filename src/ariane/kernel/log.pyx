@@ -48,7 +48,6 @@ cdef enum:
 cdef uint32_t MAGIC_V1 = 0xDAA320A7
 cdef uint32_t MAGIC_V2 = 0xDAA320AB
 cdef uint32_t MAGIC_BLANK = 0xCBD43194
-cdef int32_t PADDING_SIZE = 0x7FFFFFFF
 
 # Index files (docs/formats/index.md).
 cdef enum:
@@ -614,8 +613,9 @@ def read(Log log not None, Queue queue not None, int64_t first, Tags tags, *, in
 def scan(Log log not None, int64_t first, *, bint check_crc, queue_of, make_room, index_of, int64_t index_from):
     """Walk the log from `first` to its true end, putting every record into its queue and the index.
 
-    `queue_of(topic, queue_id)` gives the Queue for a record seen there for the first time;
-    `make_room(queue, queue_offset)` is called when the queue has no room for that entry;
+    `queue_of(topic, queue_id)` gives the Queue for a record seen there for the first time, or None when
+    there can be none; `make_room(queue, queue_offset)` is called when the queue has no room for that entry,
+    and says False when it cannot have it. Only bodies have a checksum: such records are damaged, and left out;
     `index_of(key_count)` gives an Index with room for so many, or None for no index. Records below
     `index_from` are indexed already. Returns (end, last store time, records). Sets neither `log.end`
     nor `log.visible`.
@@ -644,10 +644,12 @@ def scan(Log log not None, int64_t first, *, bint check_crc, queue_of, make_room
         find_properties(fields.properties, &found)
         if queue is None or not same_text(fields.topic, queue.topic) or queue.queue_id != fields.queue_id:
             key = (PyBytes_FromStringAndSize(<char*> fields.topic.at, fields.topic.size), fields.queue_id)
-            queue = queues.get(key)
+            if key not in queues:
+                queues[key] = queue_of(*key)
+            queue = queues[key]
             if queue is None:
-                queue = queue_of(*key)
-                queues[key] = queue
+                at += size
+                continue
         if system_flag != TRANSACTION_PREPARED and system_flag != TRANSACTION_ROLLBACK:
             queue_offset = <int64_t> load64(record + QUEUE_OFFSET_AT)
             enter(log, queue, queue_offset, at, size, tags_code_of(log, queue, &found, store_ms), make_room)
@@ -668,16 +670,18 @@ def scan(Log log not None, int64_t first, *, bint check_crc, queue_of, make_room
 cdef enter(Log log, Queue queue, int64_t queue_offset, int64_t log_offset, int64_t size, int64_t tags, make_room):
     """Give a record found in the log its queue entry.
 
-    Numbers that start again belong to a topic made anew under an old name: what the queue holds from
-    there on is of its former life. Numbers that jump leave a hole, which `make_room` pads.
+    Numbers that start again at zero belong to a topic made anew under an old name: what the queue holds
+    is of its former life. Numbers that jump leave a hole, which `make_room` pads, unless it takes them for
+    damaged; those that belong into the hole may still come, if it was the jump that was wrong.
     """
     cdef uint8_t* at
     if queue_offset != queue.end:
-        if queue_offset < queue.end and queue_offset >= queue.first_position // QUEUE_ENTRY_BYTES:
+        at = queue.at(queue_offset * QUEUE_ENTRY_BYTES) if 0 <= queue_offset < queue.end else NULL
+        if at != NULL and (queue_offset == 0 or load32(at + 8) == PADDING_SIZE):
             queue.clear(queue_offset, queue.end)
             queue.end = queue_offset
-        else:
-            make_room(queue, queue_offset)
+        elif make_room(queue, queue_offset) is False:
+            return
     if queue.end >= queue.reserved_end or queue.at(queue.end * QUEUE_ENTRY_BYTES) == NULL:
         make_room(queue, queue_offset)
     at = queue.at(queue.end * QUEUE_ENTRY_BYTES)
@@ -1120,7 +1124,7 @@ cdef int64_t read_fields(const uint8_t* record, Fields* fields) noexcept nogil:
         return 0
     fields.properties.size = <int16_t> load16(record + at)
     fields.properties.at = record + at + 2
-    if fields.properties.size < 0:
+    if fields.properties.size < 0 or fields.properties.size > size - at - 2:
         return 0
     return at + 2 + fields.properties.size
 
@@ -1250,9 +1254,13 @@ cdef void read_entries(Log log, Queue queue, int64_t first, Tags tags, const Rea
             ahead = queue.at((offset + ENTRIES_AHEAD) * QUEUE_ENTRY_BYTES)
             if ahead != NULL:
                 expect_read(log.at(<int64_t> load64(ahead)))
-        where = <int64_t> load64(at)
-        size = <int32_t> load32(at + 8)
         if tags is not None and not tags.match(<int64_t> load64(at + 12)):
+            offset += 1
+            result.scanned += 1
+            continue
+        where = <int64_t> load64(at)
+        size = readable_size(log, where, log.visible)   # the entry's may be damaged
+        if size == 0 or load32(at + 8) == PADDING_SIZE:     # or in a segment that retention has taken
             offset += 1
             result.scanned += 1
             continue
@@ -1265,8 +1273,6 @@ cdef void read_entries(Log log, Queue queue, int64_t first, Tags tags, const Rea
             break
         offset += 1
         result.scanned += 1
-        if readable_size(log, where, log.visible) == 0:
-            continue  # padding, or a segment that retention has taken
         slices[result.count].at = log.at(where)
         slices[result.count].size = size
         result.count += 1

@@ -20,8 +20,8 @@ from libc.string cimport memcmp, memcpy, memset
 from ariane.kernel.digits cimport put_digits
 from ariane.kernel.hashing cimport java_hash_from
 from ariane.kernel.log cimport (
-    QUEUE_ENTRY_BYTES, TOO_LARGE, Draft, Fields, Index, Log, Maps, Properties, Queue, Text, find_properties,
-    load32, load64, next_store_ms, place, publish, read_fields, readable_size, save32, save64, tags_code_of,
+    PADDING_SIZE, QUEUE_ENTRY_BYTES, TOO_LARGE, Draft, Fields, Index, Log, Maps, Properties, Queue, Text,
+    find_properties, load32, load64, next_store_ms, place, publish, read_fields, readable_size, save32, save64, tags_code_of,
     visible_end,
 )
 
@@ -71,7 +71,6 @@ cdef enum:
 
 cdef uint32_t MAGIC_BLANK = 0xCBD43194
 cdef int64_t NOWHERE = -1
-cdef int32_t PADDING_SIZE = 0x7FFFFFFF  # of a queue entry that was never used
 
 # How a step ended. `deliver` may also answer with a Refusal of the log.
 DONE = 0

@@ -21,7 +21,7 @@ from ariane.store import indexes, queues, segments
 from ariane.store.checkpoint import CheckpointFile
 from ariane.store.delays import delays_ms_of
 from ariane.store.deletions import Deletions
-from ariane.store.queues import ENTRY_BYTES, is_queue_number
+from ariane.store.queues import ENTRY_BYTES, is_queue_number, may_number
 from ariane.topics import SCHEDULE_TOPIC
 
 Entry = tuple[int, int, int]  # log offset, record size, tags code or due time
@@ -336,14 +336,22 @@ class _Check:
         self._queues[name, queue_id] = _Rebuilt(queue)
         return queue
 
-    def _make_room(self, queue: Queue, queue_offset: int) -> None:
+    def _make_room(self, queue: Queue, queue_offset: int) -> bool:
         rebuilt = self._queues[queue.topic.decode(errors="replace"), queue.queue_id]
+        is_taken = queue_offset < queue.end and queue.entry(queue_offset) is not None
+        if is_taken or not may_number(self._log, queue_offset):
+            self._report.problems.append(
+                f"queue {queue.queue_id} of {queue.topic.decode(errors='replace')}: a message says"
+                f" that it is number {queue_offset}, where {queue.end} is due; it is damaged"
+            )
+            return False
         if queue.file_count and queue_offset > queue.end:
             self._report.problems.append(
                 f"queue {queue.queue_id} of {queue.topic.decode(errors='replace')}: the log has no"
                 f" message {queue.end}, but one {queue_offset}"
             )
         rebuilt.make_room(queue_offset)
+        return True
 
     def _index_of(self, key_count: int) -> Index:
         newest = self._indexes[-1].index if self._indexes else None

@@ -20,6 +20,7 @@ from ariane.topics import SCHEDULE_TOPIC, topic_fault
 
 DIRECTORY: Final = "consumequeue"
 ENTRY_BYTES: Final = 20
+RECORD_BYTES_MIN: Final = 91
 QUEUE_ID_MAX: Final = 2**31 - 1
 PADDING_BYTES: Final = 0x7FFFFFFF  # the record size of an entry that was never used
 FIRST_CHUNK_BYTES: Final = 16 * 1024
@@ -150,9 +151,10 @@ class Queues:
         """Go on at another number, for a queue whose log says so.
 
         A number in front of all the files belongs to a topic made anew; one past the end leaves a
-        gap, which is padded.
+        gap, which is padded, or is so far away that nothing was worth keeping.
         """
-        if not queue.file_count or queue_offset < queue.first_position // ENTRY_BYTES:
+        first, per_file = queue.first_position // ENTRY_BYTES, self._file_bytes // ENTRY_BYTES
+        if not queue.file_count or not first <= queue_offset <= queue.end + per_file:
             self.reset(queue, queue_offset)
             self._begin(queue, queue_offset)
             return
@@ -338,6 +340,11 @@ class Queues:
             start, stop = max(first - base, 0), min(end - base, self._file_bytes)
             if start < stop:
                 yield file, start, stop
+
+
+def may_number(log: Log, queue_offset: int) -> bool:
+    """Whether so many messages may ever have been in a log; else the number is damaged."""
+    return 0 <= queue_offset <= log.end_position // RECORD_BYTES_MIN
 
 
 def is_queue_number(name: str) -> bool:

@@ -25,8 +25,8 @@ from ariane.kernel.log import Index, Log, Queue, scan
 from ariane.store.checkpoint import Checkpoint, Claim
 from ariane.store.deletions import Deletions
 from ariane.store.indexes import Indexes
-from ariane.store.queues import ENTRY_BYTES, Queues
-from ariane.store.segments import DIRECTORY, Segments
+from ariane.store.queues import ENTRY_BYTES, Queues, may_number
+from ariane.store.segments import Segments
 
 logger: Final = logging.getLogger("ariane.store")
 
@@ -178,27 +178,46 @@ class Recovery:
         logger.info("log walked first=%d end=%d records=%d", first, end, count)
         return end, last_ms
 
-    def _queue_of(self, topic: bytes, queue_id: int) -> Queue:
+    def _queue_of(self, topic: bytes, queue_id: int) -> Queue | None:
         try:
             return self.queues.obtain(topic.decode(), queue_id)
         except (UnicodeDecodeError, StoreError) as error:
-            raise StoreError(
-                f"the log in {DIRECTORY} holds a message for topic {topic!r}, queue {queue_id},"
-                f" which cannot be: {error}"
-            ) from error
+            logger.warning(
+                "damaged messages left out topic=%r queue=%d reason=%s", topic, queue_id, error
+            )
+            return None
 
-    def _make_room(self, queue: Queue, queue_offset: int) -> None:
-        if queue.file_count and queue_offset > queue.end:
+    def _make_room(self, queue: Queue, queue_offset: int) -> bool:
+        if queue.file_count and queue_offset > queue.end and self._can_number(queue, queue_offset):
             raise _LessThanClaimed(
                 f"queue {queue.queue_id} of {queue.topic.decode()} ends at {queue.end},"
                 f" its next record says {queue_offset}"
             )
-        self._step(queue, queue_offset)
+        return self._step(queue, queue_offset)
 
-    def _step(self, queue: Queue, queue_offset: int) -> None:
+    def _step(self, queue: Queue, queue_offset: int) -> bool:
         if queue.end != queue_offset:
+            if not self._can_number(queue, queue_offset):
+                logger.warning(
+                    "damaged message left out topic=%s queue=%d expected=%d found=%d",
+                    *(queue.topic.decode(), queue.queue_id, queue.end, queue_offset),
+                )
+                return False
             self.queues.step_to(queue, queue_offset)
         self.queues.make_room(queue)
+        return True
+
+    def _can_number(self, queue: Queue, queue_offset: int) -> bool:
+        """Whether a queue may go on at a number other than its next one.
+
+        Padding up to a damaged one could fill the disk, stepping back to it would hide messages.
+        """
+        if not may_number(self.log, queue_offset):
+            return False
+        last = queue.entry(queue.end - 1)
+        if queue_offset == 0 or last is None or last[0] < self.log.first_position:
+            return True  # a topic made anew, or a queue with nothing to lose
+        return 0 < queue_offset - queue.end <= queue.file_bytes // ENTRY_BYTES
 
     def _restore_index(self, first: int, claim: Claim | None) -> tuple[int, int]:
         """Cut the index to what can be trusted; where to walk from and where to put in keys from.

@@ -222,9 +222,10 @@ def scan_into_new_queues(bench: Bench) -> tuple[int, int, int]:
     bench.queues = {}
     bench.index = kernel.Index(bytearray(kernel.index_file_bytes(SLOTS, ENTRIES)), SLOTS, ENTRIES)
 
-    def pad(queue: kernel.Queue, queue_offset: int) -> None:
+    def pad(queue: kernel.Queue, queue_offset: int) -> bool:
         queue.pad(queue.end, queue_offset)
         queue.end = queue_offset
+        return True
 
     return kernel.scan(
         bench.log,

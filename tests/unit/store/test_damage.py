@@ -1,0 +1,74 @@
+"""Bytes that changed on the disk: reads stay within bounds, and the rest stays readable."""
+
+from __future__ import annotations
+
+import struct
+from random import Random
+
+import pytest
+
+from ariane.clock import ManualClock
+from ariane.disk import CrashMode, SimulatedDisk
+from ariane.store.check import check
+
+from .shelf import SMALL, append, bodies, open_store
+
+LOG = f"commitlog/{0:020d}"
+QUEUE = f"consumequeue/T/0/{0:020d}"
+COUNT = 10
+QUEUE_ID_AT, QUEUE_OFFSET_AT = 12, 20
+
+
+def killed(*, is_claimed: bool) -> tuple[SimulatedDisk, list[int]]:
+    """The disk of a killed store and where its records begin."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    placed = [append(store, b"%d" % i, a="1") for i in range(COUNT)]
+    if is_claimed:
+        store.checkpoint()
+    return disk.crash_image(Random(1), CrashMode.KILL), [each.log_offset for each in placed]
+
+
+def change(disk: SimulatedDisk, path: str, position: int, data: bytes) -> None:
+    file = disk.mapped(path, len(disk.read(path)))
+    file.buffer[position : position + len(data)] = data
+    file.close()
+
+
+@pytest.mark.parametrize("size", [-1, 1, 5000, 0x40000000, 0x7FFFFFFE])
+def test_the_size_in_a_queue_entry_is_not_believed(size: int) -> None:
+    disk, _ = killed(is_claimed=True)
+    change(disk, QUEUE, 3 * 20 + 8, struct.pack(">i", size))
+    store = open_store(disk, ManualClock())
+    assert bodies(store) == [b"%d" % i for i in range(COUNT)]
+
+
+@pytest.mark.parametrize("is_claimed", [True, False], ids=["claimed", "walked"])
+@pytest.mark.parametrize("number", [-1, 0x4000, 1 << 40, 1 << 62, 2])
+def test_a_record_with_a_number_that_cannot_be_is_left_out(number: int, is_claimed: bool) -> None:
+    """Padding a queue up to it would fill the disk; stepping back to it would hide others."""
+    disk, offsets = killed(is_claimed=is_claimed)
+    change(disk, LOG, offsets[5] + QUEUE_OFFSET_AT, struct.pack(">q", number))
+    if is_claimed:
+        disk.remove_tree("consumequeue")  # have it rebuilt
+    report = check(disk, SMALL)
+    assert not report.is_sound
+    store = open_store(disk, ManualClock())
+    assert bodies(store) == [b"%d" % i for i in range(COUNT) if i != 5]
+    assert append(store, b"next").queue_offset == COUNT
+
+
+def test_a_record_of_a_topic_that_cannot_be_is_left_out() -> None:
+    disk, offsets = killed(is_claimed=False)
+    at = disk.read(LOG).index(b"\x01T", offsets[5]) + 1
+    change(disk, LOG, at, b"\xff")
+    store = open_store(disk, ManualClock())
+    assert bodies(store) == [b"%d" % i for i in range(COUNT) if i != 5]
+    assert store.topics() == {"T": [0]}
+
+
+def test_a_record_of_a_queue_that_cannot_be_is_left_out() -> None:
+    disk, offsets = killed(is_claimed=False)
+    change(disk, LOG, offsets[5] + QUEUE_ID_AT, struct.pack(">i", -7))
+    store = open_store(disk, ManualClock())
+    assert bodies(store) == [b"%d" % i for i in range(COUNT) if i != 5]
