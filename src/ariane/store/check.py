@@ -15,10 +15,11 @@ from itertools import groupby
 from typing import Final
 
 from ariane.config import StoreConfig
-from ariane.disk import Disk
+from ariane.disk import Disk, MappedFile
 from ariane.kernel.log import Index, Log, Queue, index_file_bytes, scan
 from ariane.store import indexes, queues, segments
 from ariane.store.checkpoint import CheckpointFile
+from ariane.store.damage import next_sound
 from ariane.store.delays import delays_ms_of
 from ariane.store.deletions import Deletions
 from ariane.store.queues import ENTRY_BYTES, is_queue_number, may_number
@@ -95,24 +96,22 @@ class _Check:
         """Check every record and build queues and index in memory, one segment after the other."""
         log, report = self._log, self._report
         report.log_first = report.log_end = self._segments[0]
+        files: list[MappedFile] = []
+        claimed = self._claim.log_offset if self._claim else 0
         for number, position in enumerate(self._segments, 1):
             path = f"{segments.DIRECTORY}/{segments.file_name(position)}"
-            log.add(
-                position,
-                self._disk.mapped(path, self._segment_bytes, private=True, read_ahead=True).buffer,
+            files.append(
+                self._disk.mapped(path, self._segment_bytes, private=True, read_ahead=True)
             )
+            log.add(position, files[-1].buffer)
             log.end = log.end_position
             if report.log_end == position:  # else the records ended in a segment before
-                report.log_end, _, count = scan(
-                    log,
-                    position,
-                    check_crc=True,
-                    queue_of=self._queue_of,
-                    make_room=self._make_room,
-                    index_of=self._index_of,
-                    index_from=0,
+                self._walk_from(position)
+            while (sound := next_sound(log, files, report.log_end, claimed)) is not None:
+                report.problems.append(
+                    f"the log is damaged from {report.log_end} to {sound}; what was there is lost"
                 )
-                report.record_count += count
+                self._walk_from(sound)
             progress(number * self._segment_bytes, len(self._segments) * self._segment_bytes)
         self._look_behind(report.log_end)
         claim = self._claim
@@ -121,6 +120,18 @@ class _Check:
                 f"the checkpoint covers the log up to {claim.log_offset}, but its records end at"
                 f" {report.log_end}"
             )
+
+    def _walk_from(self, log_offset: int) -> None:
+        self._report.log_end, _, count = scan(
+            self._log,
+            log_offset,
+            check_crc=True,
+            queue_of=self._queue_of,
+            make_room=self._make_room,
+            index_of=self._index_of,
+            index_from=0,
+        )
+        self._report.record_count += count
 
     def compare_queues(self) -> None:
         """Every record must be in its slot, and every slot must point at its record."""

@@ -86,6 +86,11 @@ class Queues:
             self._disk.remove(path)
             self._renamed.add(path.rpartition("/")[0])
 
+    def is_spent(self, queue: Queue) -> bool:
+        """Whether no entry of a queue points into the log."""
+        last = queue.entry(queue.end - 1)
+        return last is None or last[0] < self._log.first_position
+
     def lacks_start(self, queue: Queue) -> bool:
         """Whether the files of a queue begin later than the log's records of it may.
 
@@ -151,10 +156,11 @@ class Queues:
         """Go on at another number, for a queue whose log says so.
 
         A number in front of all the files belongs to a topic made anew; one past the end leaves a
-        gap, which is padded, or is so far away that nothing was worth keeping.
+        gap, which is padded if there is anything to keep in front of it.
         """
-        first, per_file = queue.first_position // ENTRY_BYTES, self._file_bytes // ENTRY_BYTES
-        if not queue.file_count or not first <= queue_offset <= queue.end + per_file:
+        is_far = queue_offset > queue.end + self._file_bytes // ENTRY_BYTES
+        is_in_front = queue_offset < queue.first_position // ENTRY_BYTES
+        if not queue.file_count or is_in_front or (is_far and self.is_spent(queue)):
             self.reset(queue, queue_offset)
             self._begin(queue, queue_offset)
             return

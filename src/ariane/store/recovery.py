@@ -6,7 +6,8 @@ From there the log is walked record by record, each checked, to its true end. On
 record is put into its queue and its keys into the index, whatever those held before; entries that
 point further are gone. Then everything past the end is made zero and synced, so that a record
 lost now cannot come back to life behind records written later. A walk that finds a queue or index
-with less than it should have is begun again at the start of the log.
+with less than it should have is begun again at the start of the log, and steps over what was
+damaged since it was claimed.
 
 Each step can be cut short and done again: nothing is believed that was not synced before. That is
 why a store without a claim takes a checkpoint before it is written to: entries of a log that is no
@@ -23,9 +24,10 @@ from typing import Final
 from ariane.errors import StoreError
 from ariane.kernel.log import Index, Log, Queue, scan
 from ariane.store.checkpoint import Checkpoint, Claim
+from ariane.store.damage import next_sound
 from ariane.store.deletions import Deletions
 from ariane.store.indexes import Indexes
-from ariane.store.queues import ENTRY_BYTES, Queues, may_number
+from ariane.store.queues import ENTRY_BYTES, RECORD_BYTES_MIN, Queues, may_number
 from ariane.store.segments import Segments
 
 logger: Final = logging.getLogger("ariane.store")
@@ -51,7 +53,9 @@ class Recovery:
     sync_failed: bool  # before it was killed
     check_crc: bool
     index_enabled: bool
-    distrust: Callable[[], None]  # says on the platter that nothing but the log can be believed
+    # Says on the platter that only the log can be believed, and how far it was claimed.
+    distrust: Callable[[Claim | None], None]
+    skipped_bytes: int = 0  # of the log, because they are damaged
 
     def run(self) -> Claim | None:
         """Find the end of the log and make queues and index agree with it.
@@ -66,14 +70,15 @@ class Recovery:
         try:
             self._look_for_missing_files()
             first, index_from = self._restore_index(self._first_to_walk(claim), claim)
-            end, last_ms = self._walk(first, index_from)
+            may_jump = first == self.log.first_position
+            end, last_ms = self._walk(first, index_from, self._step if may_jump else self._continue)
         except _LessThanClaimed as fault:
             logger.warning("queues rebuilt from the whole log reason=%s", fault)
-            self.distrust()  # cut short, a rebuilding leaves queues with holes in their middle
+            self.distrust(claim)  # cut short, a rebuilding leaves queues with holes in their middle
             self.queues.remove_behind_holes()
-            claim = None
             first, index_from = self._restore_index(self.log.first_position, None)
-            end, last_ms = self._walk(first, index_from)
+            end, last_ms = self._walk_all(first, index_from, claim)
+            claim = None
         self._cut_log(first, end)
         self.log.last_store_ms = max(last_ms, self.checkpoint.log_ms)
         if self.deletions.carry_out(self.queues, end):
@@ -164,14 +169,31 @@ class Recovery:
         last = queue.entry(queue.end_below(self.log, FAR_OFFSET) - 1)
         return 0 if last is None else last[0]
 
-    def _walk(self, first: int, index_from: int) -> tuple[int, int]:
+    def _walk_all(self, first: int, index_from: int, claim: Claim | None) -> tuple[int, int]:
+        """Walk a log whose older parts may have suffered since they were claimed.
+
+        What cannot be read there is stepped over: taken for the log's end, it would take along
+        everything behind it.
+        """
+        end, last_ms = self._walk(first, index_from, self._step)
+        claimed = claim.log_offset if claim else 0
+        while (sound := next_sound(self.log, self.segments.files, end, claimed)) is not None:
+            logger.error("damaged part of the log left out first=%d end=%d", end, sound)
+            self.skipped_bytes += sound - end
+            end, ms = self._walk(sound, max(sound, index_from), self._step)
+            last_ms = max(last_ms, ms)
+        return end, last_ms
+
+    def _walk(
+        self, first: int, index_from: int, make_room: Callable[[Queue, int], bool]
+    ) -> tuple[int, int]:
         self._find_ends(first)
         end, last_ms, count = scan(
             self.log,
             first,
             check_crc=self.check_crc,
             queue_of=self._queue_of,
-            make_room=self._make_room if first > self.log.first_position else self._step,
+            make_room=make_room,
             index_of=self.indexes.make_room if self.index_enabled else _no_index,
             index_from=index_from,
         )
@@ -187,7 +209,7 @@ class Recovery:
             )
             return None
 
-    def _make_room(self, queue: Queue, queue_offset: int) -> bool:
+    def _continue(self, queue: Queue, queue_offset: int) -> bool:
         if queue.file_count and queue_offset > queue.end and self._can_number(queue, queue_offset):
             raise _LessThanClaimed(
                 f"queue {queue.queue_id} of {queue.topic.decode()} ends at {queue.end},"
@@ -214,10 +236,10 @@ class Recovery:
         """
         if not may_number(self.log, queue_offset):
             return False
-        last = queue.entry(queue.end - 1)
-        if queue_offset == 0 or last is None or last[0] < self.log.first_position:
-            return True  # a topic made anew, or a queue with nothing to lose
-        return 0 < queue_offset - queue.end <= queue.file_bytes // ENTRY_BYTES
+        if queue_offset == 0 or self.queues.is_spent(queue):
+            return True  # a topic made anew, or nothing to lose
+        jump_max = max(queue.file_bytes // ENTRY_BYTES, self.skipped_bytes // RECORD_BYTES_MIN)
+        return 0 < queue_offset - queue.end <= jump_max
 
     def _restore_index(self, first: int, claim: Claim | None) -> tuple[int, int]:
         """Cut the index to what can be trusted; where to walk from and where to put in keys from.

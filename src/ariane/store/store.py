@@ -34,7 +34,7 @@ from ariane.kernel.log import (
 from ariane.store import lookups
 from ariane.store.appending import Appender
 from ariane.store.background import EventLoop, InlineLane, Lane, Post, ThreadLane
-from ariane.store.checkpoint import Checkpoint, CheckpointFile
+from ariane.store.checkpoint import Checkpoint, CheckpointFile, Claim
 from ariane.store.delays import delays_ms_of
 from ariane.store.deletions import Deletions
 from ariane.store.flush import Flusher, LaneSyncing, ThreadSyncing
@@ -74,6 +74,7 @@ RECORD_SPARE_BYTES: Final = 64 * 1024  # what a record may have beside its body
 BLANK_BYTES: Final = 8
 READ_BYTES_MAX: Final = 128 << 20
 USAGE_INTERVAL_MS: Final = 1000
+QUEUE_COUNT_NEVER_REACHED: Final = 1 << 62
 
 
 class Store:
@@ -542,10 +543,13 @@ class Store:
     def _has_failed_before(self) -> bool:
         return self._disk.exists(ABORT_PATH) and self._disk.read(ABORT_PATH) == FAILED_MARK
 
-    def _distrust(self) -> None:
+    def _distrust(self, claim: Claim | None) -> None:
+        """Let every start find fewer queues than claimed, until one has rebuilt them all."""
         if not self._has_failed_before():
             self._mark_in_use()
-        self._checkpoint_file.save(Checkpoint())
+        if claim is not None:
+            claim = replace(claim, queue_count=QUEUE_COUNT_NEVER_REACHED)
+        self._checkpoint_file.save(Checkpoint(claim=claim))
 
     def _assemble(self, checkpoint: Checkpoint) -> None:
         """Put together what works on the recovered files."""

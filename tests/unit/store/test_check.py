@@ -69,7 +69,7 @@ def index_of(disk: SimulatedDisk) -> str:
 
 # What is damaged, where, with which bytes, and what the checker must say.
 DAMAGE = {
-    "a body": (f"commitlog/{0:020d}", 150, b"!", "record at log offset 0 is damaged"),
+    "a body": (f"commitlog/{0:020d}", 150, b"!", "the log is damaged from 0 to"),
     "a record's own offset": (f"commitlog/{0:020d}", 35, b"!", "is damaged"),
     "a queue entry's offset": (QUEUE, 0, struct.pack(">q", 77), "queue 0 of T, entry 0: is"),
     "a queue entry's size": (QUEUE, 28, struct.pack(">i", 77), "queue 0 of T, entry 1: is"),

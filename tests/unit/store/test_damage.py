@@ -32,6 +32,7 @@ def killed(*, is_claimed: bool) -> tuple[SimulatedDisk, list[int]]:
 def change(disk: SimulatedDisk, path: str, position: int, data: bytes) -> None:
     file = disk.mapped(path, len(disk.read(path)))
     file.buffer[position : position + len(data)] = data
+    file.sync(0, file.size)
     file.close()
 
 
@@ -72,3 +73,37 @@ def test_a_record_of_a_queue_that_cannot_be_is_left_out() -> None:
     change(disk, LOG, offsets[5] + QUEUE_ID_AT, struct.pack(">i", -7))
     store = open_store(disk, ManualClock())
     assert bodies(store) == [b"%d" % i for i in range(COUNT) if i != 5]
+
+
+@pytest.mark.parametrize("width", [1, 3000, 9000], ids=["a byte", "records", "a segment"])
+def test_a_rebuilding_steps_over_what_was_damaged(width: int) -> None:
+    """Queues are read from the log again; one bad byte in it must not take the rest along."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    placed = [append(store, b"%03d" % i + bytes(200), KEYS=f"k{i}") for i in range(200)]
+    store.stop()
+    first = placed[50].log_offset + 100
+    lost = {i for i in range(200) if first < placed[i].end_offset}
+    lost -= {i for i in range(200) if placed[i].log_offset >= first + width}
+    for at in range(first, first + width):
+        change(
+            disk, f"commitlog/{at - at % SMALL.segment_bytes:020d}", at % SMALL.segment_bytes, b"?"
+        )
+    disk.remove_tree("consumequeue")
+    report = check(disk, SMALL)
+    assert any(f"damaged from {placed[50].log_offset}" in problem for problem in report.problems)
+    assert report.record_count == 200 - len(lost)
+    for _ in range(2):
+        images: list[SimulatedDisk] = []
+        disk.on_operation = lambda kind, path, disk=disk, images=images: images.append(
+            disk.crash_image(Random(len(images)), CrashMode.MIXED)
+        )
+        store = open_store(disk)
+        disk.on_operation = None
+        expected = [b"%03d" % i + bytes(200) for i in range(200) if i not in lost]
+        assert bodies(store) == expected
+        assert store.written == placed[-1].end_offset
+        for image in images[:: len(images) // 10]:
+            assert bodies(open_store(image)) == expected
+        disk = disk.crash_image(Random(1), CrashMode.KILL)
+        disk.remove_tree("consumequeue")
