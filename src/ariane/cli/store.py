@@ -102,4 +102,11 @@ def _say_report(report: Report, root: Path) -> None:
         f" {report.queue_count} queues, {report.key_count:,} keys in"
         f" {report.index_file_count} index files"
     )
-    say("sound" if report.is_sound else f"{len(report.problems)} problems found")
+    if report.is_sound:
+        say("sound")
+        return
+    say(f"{len(report.problems)} problems found")
+    say(
+        "to have queues or keys read from the log again, move consumequeue or index elsewhere and"
+        " start the broker"
+    )

@@ -13,7 +13,7 @@ from ariane.disk import RealDisk, SimulatedDisk
 from ariane.store.check import check
 from ariane.store.store import Store
 
-from .shelf import HOST, SMALL, append, batch, open_store
+from .shelf import HOST, SMALL, append, batch, config_with, open_store
 
 QUEUE = f"consumequeue/T/0/{0:020d}"
 
@@ -127,6 +127,13 @@ def test_strays_and_wrong_sizes_are_told() -> None:
     assert ".DS_Store does not belong there" in problems
     assert "has 5 bytes and should have 600" in problems
     assert "index/20990101000000000 has 5 bytes" in problems
+
+
+def test_an_index_of_another_size_is_told_once() -> None:
+    disk = stopped()
+    problems = check(disk, config_with(index_slot_count=9)).problems
+    assert len(problems) == len(disk.names("index"))
+    assert all("by maxHashSlotNum and maxIndexNum" in problem for problem in problems)
 
 
 def test_a_checkpoint_ahead_of_the_log_is_told() -> None:
