@@ -143,16 +143,23 @@ class TestRealDisk:
         files = [disk.mapped(f"{i}", PAGE, create=True) for i in range(70)]
         disk.sync_many([(file, 0, PAGE) for file in files], [""])
 
+    @pytest.mark.parametrize(
+        ("number", "says"),
+        [(errno.ENOSPC, "disk is full"), (errno.EDQUOT, "quota"), (errno.EFBIG, "ulimit -f")],
+    )
     def test_a_full_disk_is_told_as_such(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, says: str
     ) -> None:
         def full(*_: object) -> None:
-            raise OSError(errno.ENOSPC, "No space left on device")
+            raise OSError(number, os.strerror(number))
 
         file = RealDisk(tmp_path).mapped("f", PAGE, create=True)
         monkeypatch.setattr(os, "posix_fallocate", full)
-        with pytest.raises(DiskFull, match="disk is full"):
+        monkeypatch.setattr(os, "ftruncate", full)
+        with pytest.raises(DiskFull, match=says):
             file.reserve(0, PAGE)
+        with pytest.raises(DiskFull, match=says):
+            RealDisk(tmp_path).mapped("g", PAGE, create=True)
 
     def test_the_lock_and_a_java_process_exclude_each_other(self, tmp_path: Path) -> None:
         """A JVM takes a process-wide record lock on byte 0, as `lockf` does here."""

@@ -31,7 +31,11 @@ SYNC_ONE_BY_ONE_MAX: Final = 64
 POPULATE_WRITE: Final = 23
 READ_CALL_BYTES: Final = 512 << 10  # of one call Linux reads no more than a disk takes at once
 MAP_FAILED: Final = ctypes.c_void_p(-1).value
-FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+FULL: Final = {
+    errno.ENOSPC: "the disk is full; free some space",
+    errno.EDQUOT: "the quota is used up; free some space",
+    errno.EFBIG: "no file may be that long; raise the limit (ulimit -f)",
+}
 UNSUPPORTED: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
 # Calls through ctypes leave the interpreter lock; Python's own mmap.madvise would hold it.
@@ -190,7 +194,8 @@ class RealDisk:
             )
         try:
             if create:
-                os.ftruncate(descriptor, size)
+                with _full_disk(f"no room for {size} bytes", path):
+                    os.ftruncate(descriptor, size)
             sharing = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
             file = RealMappedFile(path, full_path, descriptor, size, sharing)
         finally:
@@ -351,6 +356,6 @@ def _full_disk(found: str, path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL:
+        if (why := FULL.get(error.errno or 0)) is None:
             raise
-        raise DiskFull(f"{found} in {path}: the disk is full; free some space") from error
+        raise DiskFull(f"{found} in {path}: {why}") from error
