@@ -17,6 +17,8 @@ from ariane.topics import is_retry_or_dead_letter
 ATTRIBUTE: Final = "message.type"
 ANY: Final = ("UNSPECIFIED", "MIXED")
 ORDER_KEY: Final = "__SHARDINGKEY"
+PRIORITY_KEY: Final = "_SYS_MSG_PRIORITY_"
+PRIORITY: Final = "PRIORITY"
 
 
 def declared_type(topic: TopicConfig) -> str | None:
@@ -32,7 +34,22 @@ def type_of(properties: Mapping[str, str]) -> str:
         return "TRANSACTION"
     if level_of(properties) > 0 or any(key in properties for key in TIMER_KEYS):
         return "DELAY"
-    return "FIFO" if ORDER_KEY in properties else "NORMAL"
+    if ORDER_KEY in properties:
+        return "FIFO"
+    return PRIORITY if PRIORITY_KEY in properties else "NORMAL"
+
+
+def is_by_priority(topic: TopicConfig) -> bool:
+    """Whether a topic's queues are its priorities, the highest of them popped first."""
+    return declared_type(topic) == PRIORITY
+
+
+def queue_of_priority(topic: TopicConfig, properties: Mapping[str, str]) -> int | None:
+    """The queue of a message's priority, the last one for all above; None when it has none."""
+    text = properties.get(PRIORITY_KEY, "")
+    if not text.isascii() or not text.isdecimal():
+        return None
+    return max(min(int(text), topic.write_queue_count - 1), 0)
 
 
 def check_type(topic: TopicConfig, properties: Mapping[str, str]) -> None:

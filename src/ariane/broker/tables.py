@@ -8,12 +8,12 @@ store, so no name enters a table unchecked.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
-from ariane.broker import pretty
+from ariane.broker import group_attributes, pretty
 from ariane.broker.persistence import SavedFile, Saver, load
 from ariane.broker.system_topics import READ_WRITE, auto_create_topic, system_topics
 from ariane.broker.topic_attributes import changed_attributes, changes_of, check_attribute
@@ -249,11 +249,26 @@ class GroupTable:
         self._groups[group.name] = group
         self._changed(group.name)
 
+    def update(self, groups: Sequence[SubscriptionGroupConfig]) -> None:
+        """Create or replace groups as an administrator asks, editing attributes: all or none."""
+        wanted = [self._updated(group) for group in groups]
+        for group in wanted:
+            check_group(group)
+        for group in wanted:
+            self.put(group)
+
     def delete(self, name: str) -> None:
         """Forget a group."""
         self._forbidden.pop(name, None)
         if self._groups.pop(name, None) is not None:
             self._changed(name)
+
+    def _updated(self, group: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
+        current = self._groups.get(group.name)
+        attributes = group_attributes.changed_attributes(
+            current.attributes if current else {}, group.attributes
+        )
+        return msgspec.structs.replace(group, attributes=attributes)
 
     def load(self, disk: Disk) -> None:
         """Take over what is on the disk; raises CorruptFile when it cannot be read."""

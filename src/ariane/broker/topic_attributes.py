@@ -7,7 +7,9 @@ from typing import Final
 
 from ariane.errors import InvalidParameter
 
-MESSAGE_TYPES: Final = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
+MESSAGE_TYPES: Final = (
+    "UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED",
+)  # fmt: skip
 CHOICES: Final = {
     "message.type": MESSAGE_TYPES,
     "queue.type": ("SimpleCQ",),  # the store keeps no batch consume queues

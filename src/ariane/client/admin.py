@@ -40,7 +40,7 @@ ADMIN_TIMEOUT_S: Final = 5.0
 FOREVER_MS: Final = (1 << 63) - 1
 QUEUE_COUNT: Final = 8
 
-MessageType = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"]
+MessageType = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED"]
 
 
 @dataclass(frozen=True, slots=True)

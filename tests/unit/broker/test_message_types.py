@@ -13,6 +13,7 @@ KINDS = {
     "NORMAL": "UNIQ_KEY\x01U\x02",
     "FIFO": "UNIQ_KEY\x01U\x02__SHARDINGKEY\x01k\x02",
     "DELAY": "UNIQ_KEY\x01U\x02DELAY\x011\x02",
+    "PRIORITY": "UNIQ_KEY\x01U\x02_SYS_MSG_PRIORITY_\x011\x02",
     "TRANSACTION": "UNIQ_KEY\x01U\x02TRAN_MSG\x01true\x02PGROUP\x01p\x02",
 }
 
@@ -29,6 +30,8 @@ def rig() -> Rig:
         ({"DELAY": "0"}, "NORMAL"),
         ({"TRAN_MSG": "false"}, "NORMAL"),
         ({"__SHARDINGKEY": "x"}, "FIFO"),
+        ({"_SYS_MSG_PRIORITY_": "0"}, "PRIORITY"),
+        ({"_SYS_MSG_PRIORITY_": "3", "__SHARDINGKEY": "x"}, "FIFO"),
         ({"DELAY": "2", "__SHARDINGKEY": "x"}, "DELAY"),
         ({"TIMER_DELAY_SEC": "2"}, "DELAY"),
         ({"TIMER_DELAY_MS": "2"}, "DELAY"),
@@ -94,7 +97,7 @@ def test_a_kind_declared_later_counts_from_then_on(rig: Rig) -> None:
     assert rig.send().code == ResponseCode.SUCCESS
 
 
-@pytest.mark.parametrize("declared", ["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"])
+@pytest.mark.parametrize("declared", [*KINDS, "MIXED"])
 def test_kinds_are_declared_by_an_attribute(rig: Rig, declared: str) -> None:
     answer = rig.call(
         RequestCode.UPDATE_AND_CREATE_TOPIC,

@@ -8,7 +8,6 @@ from typing import Final
 from ariane.broker.handlers.answers import answer_when_saved
 from ariane.broker.requests import Reply, Request
 from ariane.broker.state import BrokerState
-from ariane.broker.tables import check_group
 from ariane.errors import GroupNotFound
 from ariane.protocol import fastjson
 from ariane.protocol.bodies import (
@@ -36,17 +35,13 @@ Lent = dict[tuple[str, str, int], list[int]]  # (topic, group, queue) -> queue o
 
 def create_group(request: Request[None], state: BrokerState) -> None:
     """Make a group, or change it to be as asked."""
-    state.groups.put(fastjson.decode(request.body, SubscriptionGroupConfig))
+    state.groups.update([fastjson.decode(request.body, SubscriptionGroupConfig)])
     answer_when_saved(request, state.groups.file)
 
 
 def create_groups(request: Request[None], state: BrokerState) -> None:
     """Make or change several groups, all of them or none."""
-    groups = fastjson.decode(request.body, GroupConfigList).groups
-    for group in groups:
-        check_group(group)
-    for group in groups:
-        state.groups.put(group)
+    state.groups.update(fastjson.decode(request.body, GroupConfigList).groups)
     answer_when_saved(request, state.groups.file)
 
 

@@ -9,7 +9,12 @@ from typing import Final
 from ariane.broker.delay_levels import level_of
 from ariane.broker.handlers.answers import when_routed
 from ariane.broker.handlers.retry import as_dead_letter, dead_letters_for
-from ariane.broker.message_types import check_type, declared_type
+from ariane.broker.message_types import (
+    check_type,
+    declared_type,
+    is_by_priority,
+    queue_of_priority,
+)
 from ariane.broker.messages import (
     TIMER_KEYS,
     UNIQUE_KEY,
@@ -51,7 +56,7 @@ def send(request: SendRequest, state: BrokerState) -> Reply | Postponed:
     if is_new or not state.topics.is_saved((dead_letters or topic).name):
         # A message needs a topic that will be there, and whoever hears of it may go and read it.
         return Postponed(partial(when_routed, state))
-    queue_id = choose_queue(request.header.queue_id, topic, state)
+    queue_id = queue_for(request, topic, state)
     if is_batch(request):
         reply = send_batch(request, topic, queue_id, state)
     else:
@@ -181,6 +186,15 @@ def check_open(topic: TopicConfig, state: BrokerState) -> None:
             f"sending message to topic[{topic.name}] is forbidden: it is not writable",
             ResponseCode.NO_PERMISSION,
         )
+
+
+def queue_for(request: SendRequest, topic: TopicConfig, state: BrokerState) -> int:
+    """The queue of the message's priority, where queues stand for them; else the one asked for."""
+    asked = choose_queue(request.header.queue_id, topic, state)
+    if not is_by_priority(topic):
+        return asked
+    priority = queue_of_priority(topic, decode_properties(request.header.properties or ""))
+    return asked if priority is None else priority
 
 
 def choose_queue(asked: int, topic: TopicConfig, state: BrokerState) -> int:

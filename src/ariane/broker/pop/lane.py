@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ariane.broker.message_types import is_by_priority
 from ariane.broker.pop.handles import RETRY_V1, RETRY_V2, retry_topic_of
 from ariane.broker.pop.journal import Journal
 from ariane.broker.pop.notes import quoted
@@ -118,6 +119,7 @@ class PopGrants:
         v2 = retry_topic_of(topic.name, group, RETRY_V2)
         return not (
             wanted.is_ordered
+            or is_by_priority(topic)
             or wanted.filter.expression is not None
             or topic.read_queue_count > QUEUES_MAX
             or len(self._lane.pops) >= GRANTS_MAX

@@ -13,6 +13,8 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from ariane.broker.filters import EVERYTHING, MessageFilter, of_expression
+from ariane.broker.group_attributes import priority_percent
+from ariane.broker.message_types import is_by_priority
 from ariane.broker.pop.checkpoints import Key
 from ariane.broker.pop.handles import (
     ORDER_QUEUE_ID,
@@ -123,11 +125,16 @@ class Taking:
         """The queues to look at, in order: each topic's in turn, and sometimes retries first."""
         wanted, state = self._wanted, self._state
         retry_topic = None if wanted.is_ordered else self._retry_topic()
-        is_retry_first = self._turn * SPREAD % 100 < state.config.retry_first_percent
+        goes_by_priority = self._goes_by_priority()
+        percent = 0 if goes_by_priority else state.config.retry_first_percent
+        is_retry_first = self._turn * SPREAD % 100 < percent
         if retry_topic is not None and is_retry_first:
             yield from self._queues_of(retry_topic)
         if wanted.queue_id >= 0:
             yield Place(wanted.topic.name, wanted.group, wanted.queue_id)
+        elif goes_by_priority:
+            for queue_id in reversed(range(wanted.topic.read_queue_count)):
+                yield Place(wanted.topic.name, wanted.group, queue_id)
         else:
             yield from self._queues_of(wanted.topic)
         if retry_topic is not None and not is_retry_first and self._room() > 0:
@@ -137,6 +144,15 @@ class Taking:
         count = topic.read_queue_count
         for number in range(count):
             yield Place(topic.name, self._wanted.group, (self._turn + number) % count)
+
+    def _goes_by_priority(self) -> bool:
+        """Whether the highest priority goes first: always, unless its group wants that rarer."""
+        wanted = self._wanted
+        if wanted.is_ordered or not is_by_priority(wanted.topic):
+            return False
+        group = self._state.groups.get(wanted.group)
+        attributes = {} if group is None else group.attributes
+        return self._turn * SPREAD % 100 < priority_percent(attributes)
 
     def _retry_topic(self) -> TopicConfig | None:
         """The retry topic to look at: of both forms either, since an answer can tell only one."""
