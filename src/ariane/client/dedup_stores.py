@@ -186,15 +186,27 @@ class RedisStore:
         self, key: str, owner: str, *, now_ms: int, until_ms: int
     ) -> Claim | Awaitable[Claim]:
         """Take the key, unless it is taken or done."""
-        return _then(self._run(_CLAIM, key, owner, until_ms - now_ms), _claim_of)
+        return self._ask(_claim_of, _CLAIM, key, owner, until_ms - now_ms)
 
     def finish(self, key: str, owner: str, *, now_ms: int, until_ms: int) -> bool | Awaitable[bool]:
         """Remember the key as done until then; False when the claim had run out and was lost."""
-        return _then(self._run(_FINISH, key, owner, until_ms - now_ms), bool)
+        return self._ask(bool, _FINISH, key, owner, until_ms - now_ms)
 
     def release(self, key: str, owner: str) -> object:
         """Give the key back."""
         return self._run(_RELEASE, key, owner)
+
+    def _ask(
+        self, meaning: Callable[[Any], T], script: str, key: str, *arguments: object
+    ) -> T | Awaitable[T]:
+        """What Redis's answer means, now or once it is there."""
+        if self.blocks:
+            return meaning(self._run(script, key, *arguments))
+
+        async def awaited() -> T:  # asks only then: who cannot await leaves nothing behind
+            return meaning(await self._run(script, key, *arguments))
+
+        return awaited()
 
     def _run(self, script: str, key: str, *arguments: object) -> Any:
         return self._client.eval(script, 1, self._prefix + key, *arguments)
@@ -202,14 +214,3 @@ class RedisStore:
 
 def _claim_of(answer: bytes | str) -> Claim:
     return Claim(answer.decode() if isinstance(answer, bytes) else answer)
-
-
-def _then(outcome: Any, convert: Callable[[Any], T]) -> T | Awaitable[T]:
-    """What an answer means, now or once it is there."""
-    if not inspect.isawaitable(outcome):
-        return convert(outcome)
-
-    async def converted() -> T:
-        return convert(await outcome)
-
-    return converted()
