@@ -1,4 +1,4 @@
-"""Finding the way in a log past bytes that cannot be read any more.
+"""Finding the way past what is missing: bytes of the log that cannot be read, files of the index.
 
 A record says itself where it lies, so the next one can be told from anything that looks like it.
 Only what was once known to be on the platter is looked for: behind that, whatever follows a record
@@ -13,10 +13,12 @@ from typing import Final
 
 from ariane.disk import MappedFile
 from ariane.kernel.log import Log
+from ariane.protocol.message import decode_records
 
 MAGICS: Final = (struct.pack(">I", 0xDAA320A7), struct.pack(">I", 0xDAA320AB))
 MAGIC_AT: Final = 4
 CHUNK_BYTES: Final = 1 << 20
+RECORDS_MAX: Final = 1000  # notes of the broker itself have no keys, and may follow each other
 
 
 def next_sound(log: Log, files: Sequence[MappedFile], damaged: int, limit: int) -> int | None:
@@ -33,6 +35,20 @@ def next_sound(log: Log, files: Sequence[MappedFile], damaged: int, limit: int) 
                 return candidate
         at = stop
     return None
+
+
+def has_key_between(log: Log, first: int, end: int) -> bool:
+    """Whether a record in [first, end) has a key, going by the first so many of them."""
+    at = first
+    for _ in range(RECORDS_MAX):
+        if at >= end or not (size := log.check(at, log.end_position, check_crc=False)):
+            return False
+        if size > 0 and (record := log.record(at, log.end_position)) is not None:
+            properties = decode_records(record)[0].properties
+            if properties.get("UNIQ_KEY") or properties.get("KEYS"):
+                return True
+        at += abs(size)
+    return False
 
 
 def _candidates(chunk: bytes, at: int, stop: int) -> list[int]:

@@ -24,7 +24,7 @@ from typing import Final
 from ariane.errors import StoreError
 from ariane.kernel.log import Index, Log, Queue, scan
 from ariane.store.checkpoint import Checkpoint, Claim
-from ariane.store.damage import next_sound
+from ariane.store.damage import has_key_between, next_sound
 from ariane.store.deletions import Deletions
 from ariane.store.indexes import Indexes
 from ariane.store.queues import ENTRY_BYTES, RECORD_BYTES_MIN, Queues, may_number
@@ -246,18 +246,36 @@ class Recovery:
 
         The walk begins at `first`, or earlier when keys in front of it are missing.
         """
-        if not self.index_enabled or (claim is not None and self._restore_claimed(claim)):
+        if not self.index_enabled:
             return first, first
-        if claim is None and not self.was_killed:
+        has_lost_files = self._drop_behind_missing_index()
+        if claim is not None and self._restore_claimed(claim):
+            return first, first
+        if claim is None and not self.was_killed and not has_lost_files:
             return first, max(first, self._last_indexed() + 1)
         if claim is None:
             self._repair_index()
         last = self._last_indexed()
-        if last < 0 and claim is None:
+        if last < 0 and claim is None and not has_lost_files:
             return first, first
         if last >= first or self._is_record(last):
             return min(first, last), last + 1
         return self.log.first_position, max(last + 1, self.log.first_position)
+
+    def _drop_behind_missing_index(self) -> bool:
+        """Remove index files behind a missing one, so that keys are read again from there on."""
+        end = self.log.first_position
+        files = [file for file in self.indexes.files if not file.is_empty]
+        for file in files:
+            if has_key_between(self.log, end, file.index.begin_offset):
+                logger.warning("index files are missing in front of index/%017d", file.name)
+                while self.indexes.files and self.indexes.files[-1].name >= file.name:
+                    self.indexes.drop_last()
+                return True
+            end = max(
+                end, file.index.end_offset + self.log.check(file.index.end_offset, FAR_OFFSET)
+            )
+        return False
 
     def _last_indexed(self) -> int:
         files = [file for file in self.indexes.files if not file.is_empty]

@@ -11,7 +11,7 @@ from ariane.clock import ManualClock
 from ariane.disk import CrashMode, SimulatedDisk
 from ariane.store.check import check
 
-from .shelf import SMALL, append, bodies, open_store
+from .shelf import SMALL, append, bodies, keys_found, message, open_store
 
 LOG = f"commitlog/{0:020d}"
 QUEUE = f"consumequeue/T/0/{0:020d}"
@@ -107,3 +107,28 @@ def test_a_rebuilding_steps_over_what_was_damaged(width: int) -> None:
             assert bodies(open_store(image)) == expected
         disk = disk.crash_image(Random(1), CrashMode.KILL)
         disk.remove_tree("consumequeue")
+
+
+@pytest.mark.parametrize("was_killed", [True, False], ids=["killed", "stopped"])
+@pytest.mark.parametrize("has_claim", [True, False], ids=["claimed", "unclaimed"])
+@pytest.mark.parametrize("place", [0, 1, -2, -1])
+def test_keys_of_an_index_file_that_is_missing_are_read_from_the_log_again(
+    place: int, has_claim: bool, was_killed: bool
+) -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for i in range(100):
+        append(store, b"%d" % i, KEYS=f"k{i}")
+        store.append(message(b"without a key"))
+    store.checkpoint()
+    if not was_killed:
+        store.stop()
+    image = disk.crash_image(Random(1), CrashMode.KILL)
+    names = [name for name, _ in image.names("index")]
+    assert len(names) > 4
+    image.remove(f"index/{names[place]}")
+    if not has_claim:
+        image.remove("checkpoint")
+    again = open_store(image)
+    assert all(len(keys_found(again, "T", f"k{i}")) == 1 for i in range(100))
+    assert check(image, SMALL).is_sound
