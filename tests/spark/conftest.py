@@ -39,5 +39,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ariane]:
 @pytest.fixture(scope="session")
 def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apache]:
     """Apache's name server and broker."""
-    with Apache(tmp_path_factory.mktemp("apache")).start() as server:
+    rarely = {"timerFlushIntervalMs": 10_000}  # a copy of a wheel that nobody here uses
+    with Apache(tmp_path_factory.mktemp("apache")).start(**rarely) as server:
         yield server

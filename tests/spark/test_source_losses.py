@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ariane.protocol.bodies import MessageQueue
-from tests.harness.processes import Ariane, wait_until
+from tests.harness.processes import Ariane
 from tests.spark.test_source_stream import Collected, failure, finish, numbers, start
 from tests.spark.topics import topic_of
 
@@ -18,11 +17,7 @@ def test_a_topic_made_anew_that_has_grown_past_the_offset_fails_or_not_as_the_op
     with topic_of(cluster.namesrv_address, "stream-regrown", queue_count=1) as topic:
         topic.fill(0, numbers(5))
         finish(start(spark, topic, tmp_path, Collected(), startingOffsets="earliest"))
-        topic.client.admin.delete_topic(topic.name)
-        topic.client.admin.create_topic(topic.name, write_queue_count=1)
-        queue = MessageQueue(topic=topic.name, broker_name="broker-a", queue_id=0)
-        consumer = topic.client.pull_consumer()
-        wait_until(lambda: consumer.max_offset(queue) == 0, "the new topic to be empty")
+        topic.create_anew()
         topic.fill(0, numbers(8))
         words = failure(start(spark, topic, tmp_path, Collected()))
         assert (

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ariane.protocol.bodies import MessageQueue
 from ariane.spark.mirror import OffsetMirror
 from ariane.testing import EmbeddedBroker
 from tests.harness.processes import Ariane, wait_until
@@ -205,11 +204,7 @@ def test_a_topic_deleted_and_created_again_is_always_an_error(
     with topic_of(cluster.namesrv_address, "stream-recreated", queue_count=1) as topic:
         topic.fill(0, numbers(5))
         finish(start(spark, topic, tmp_path, Collected(), startingOffsets="earliest"))
-        topic.client.admin.delete_topic(topic.name)
-        topic.client.admin.create_topic(topic.name, write_queue_count=1)
-        queue = MessageQueue(topic=topic.name, broker_name="broker-a", queue_id=0)
-        consumer = topic.client.pull_consumer()
-        wait_until(lambda: consumer.max_offset(queue) == 0, "the new topic to be empty")
+        topic.create_anew()
         topic.fill(0, numbers(3))
         words = failure(start(spark, topic, tmp_path, Collected(), failOnDataLoss="false"))
         assert "wanted offset 5, available 3" in words

@@ -8,6 +8,7 @@ from ariane.client.messages import Message
 from ariane.protocol.bodies import MessageQueue
 from ariane.protocol.message import StoredMessage
 from ariane.sync import Client
+from tests.harness.processes import wait_until
 
 BATCH = 500
 
@@ -35,6 +36,16 @@ class Topic:
         messages = [Message(self.name, body.encode(), **fields) for body in bodies]  # type: ignore[arg-type]
         for first in range(0, len(messages), BATCH):
             self.client.send_batch(messages[first : first + BATCH], queue=queue)
+
+    def create_anew(self) -> None:
+        """Delete it and create it again with one queue, from offset 0 on."""
+        self.client.admin.delete_topic(self.name)
+        self.client.admin.create_topic(self.name, write_queue_count=1)
+        consumer = self.client.pull_consumer()
+        wait_until(
+            lambda: all(consumer.max_offset(queue) == 0 for queue in self.queues()),
+            "the new topic to be empty",
+        )
 
     def stored(self) -> list[StoredMessage]:
         """All its messages, by queue and offset, as a client reads them."""
