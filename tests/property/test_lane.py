@@ -273,7 +273,7 @@ def streams(draw: st.DrawFn) -> list[Command]:
 
 def check_equal(hot: Twin, cold: Twin) -> None:
     for twin in (hot, cold):
-        twin.rig.state.store.flush()
+        twin.rig.state.store.checkpoint()  # what queues and index keep back is in their files then
         twin.rig.clock.advance(0.01)
     assert hot.peer.answers() == cold.peer.answers()
     assert hot.files() == cold.files()
@@ -389,6 +389,35 @@ def test_plain_requests_do_take_the_lane() -> None:
     twin.rig.topic("T", queues=3)
     twin.by_lane(send, 4096)
     assert twin.rig.state.lane.request_count == 5, "a change makes every check be made again"
+
+
+def test_what_is_kept_back_is_in_the_file_when_asked_for_or_a_second_later() -> None:
+    twin = Twin(SMALL)
+    send = Command(
+        RequestCode.SEND_MESSAGE_V2,
+        ext={name: str(value) for name, value in send_fields().items()},
+        body=b"hello",
+    ).encode()
+    store = twin.rig.state.store
+
+    def entries_in_file() -> int:
+        data = twin.files()["consumequeue/T/0/00000000000000000000"]
+        return sum(any(data[at : at + 20]) for at in range(0, len(data), 20))
+
+    store.tick()
+    twin.by_lane(send * 4, 4096)
+    assert entries_in_file() == 1, "the first opened the topic"
+    assert store.max_offset("T", 0) == 4
+    assert entries_in_file() == 4
+    twin.by_lane(send, 4096)
+    assert entries_in_file() == 4
+    twin.rig.clock.advance(1.0)
+    store.tick()
+    assert entries_in_file() == 5
+    twin.by_lane(send * 16, 4096)
+    assert entries_in_file() == 5
+    twin.by_lane(send, 4096)
+    assert entries_in_file() == 21, "no more than sixteen are kept"
 
 
 @pytest.mark.parametrize("topic", ["T", "OnlyDelayed", "OnlyNormal", TIMER_TOPIC])

@@ -1,5 +1,6 @@
 """The mapped store as the kernel sees it: segments, queue files and index files by pointer."""
 
+cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 cdef extern from "bytes.h" nogil:
@@ -15,6 +16,8 @@ cdef extern from "bytes.h" nogil:
 
 cdef enum:
     QUEUE_ENTRY_BYTES = 20
+    KEPT_ENTRIES_MAX = 16
+    KEPT_KEYS_MAX = 16
     BLANK_BYTES = 8
     RECORD_BYTES_MIN = 91
     PADDING_SIZE = 0x7FFFFFFF       # of a queue entry that was never used
@@ -98,6 +101,7 @@ cdef class Maps:
     cdef readonly int64_t first_position
     cdef uint8_t* at(self, int64_t position) noexcept nogil
 
+@cython.final
 cdef class Log(Maps):
     cdef public int64_t end
     cdef public int64_t visible
@@ -115,20 +119,32 @@ cdef class Log(Maps):
     cdef int descriptor             # the newest segment's; -1: records are written through the map
     cdef readonly int fault         # errno of the write that failed
 
+@cython.final
 cdef class Queue(Maps):
     cdef uint8_t* tail              # the newest file, and the entries it holds
     cdef int64_t tail_first
     cdef int64_t tail_end
-    cdef public int64_t end
+    cdef int64_t end_offset         # the next one to be written
     cdef public int64_t reserved_end
     cdef readonly int32_t queue_id
     cdef int32_t index_prefix_hash
     cdef public bint is_waiting
     cdef bint is_schedule
     cdef public int64_t min_offset
+    cdef int kept_count
+    cdef uint8_t* kept_to           # where the first of the kept entries goes
+    cdef uint8_t[KEPT_ENTRIES_MAX * QUEUE_ENTRY_BYTES] kept
     cdef readonly bytes topic
     cdef void find_tail(self) noexcept
+    cdef void write_kept(self) noexcept nogil
 
+# A key on its way into an index file.
+cdef struct KeptKey:
+    int32_t hash
+    int64_t log_offset
+    int64_t store_ms
+
+@cython.final
 cdef class Index:
     cdef object buffer
     cdef uint8_t* base
@@ -137,10 +153,17 @@ cdef class Index:
     cdef public int64_t reserved_end
     cdef int64_t next_entry
     cdef int64_t used_slots
+    cdef KeptKey[KEPT_KEYS_MAX] kept    # a ring
+    cdef int first_kept
+    cdef int kept_count
     cdef int rebuild(self, int64_t end_entry) except -1
     cdef int64_t room(self) noexcept nogil
     cdef void put(self, int32_t hash, int64_t log_offset, int64_t store_ms) noexcept nogil
+    cdef void write_kept(self) noexcept nogil
+    cdef void write_first(self) noexcept nogil
+    cdef int64_t number_at(self, int position) noexcept
 
+@cython.final
 cdef class Tags:
     cdef int64_t* codes
     cdef Py_ssize_t count
@@ -151,7 +174,8 @@ cdef int64_t tags_code_of(Log log, Queue queue, Properties* found, int64_t store
 cdef int64_t record_size(Log log, Draft* draft) noexcept nogil
 cdef int key_count(Draft* draft) noexcept nogil
 cdef bint next_entry(Text* rest, Draft* draft) noexcept nogil
-cdef uint8_t* end_entry_of(Queue queue) noexcept nogil
+cdef bint has_entry_room(Queue queue, int64_t count) noexcept nogil
+cdef uint8_t* next_kept_of(Queue queue) noexcept nogil
 cdef void expect_queue(Queue queue) noexcept nogil
 cdef int64_t next_store_ms(Log log, int64_t now_ms) noexcept nogil
 cdef bint store_records(Log log) noexcept nogil

@@ -1,13 +1,14 @@
 """Commit log, consume queues and index files, read through their maps.
 
-One call to `place` writes a record, its queue entry and its index entries; nothing else does. The
-entries go through the maps. Records gather on a desk, and one system call puts all that a socket
-read brought into the file, before anybody is told of it (docs/decisions/0015). Where there is no
-file to call on, as in tests, they go through the map too; then a record's size is written last, as
-an entry's always is, so that a killed process leaves either a whole one or none. Nothing here opens, grows or removes a file: when room is missing the
-caller is told which (`Refusal`) and nothing has been written. Formats: docs/formats/.
+One call to `place` writes a record, its queue entry and its keys; nothing else does. Records gather on
+a desk, and one system call puts all that a socket read brought into the file, before anybody is told of it
+(docs/decisions/0015). Where there is no file to call on, as in tests, they go through the map, a record's size
+last, so that a killed process leaves either a whole one or none. Entries and keys go through the maps, a few
+at a time (docs/decisions/0020). Nothing here opens, grows or removes a file: when room is missing the caller is
+told which (`Refusal`) and nothing has been written. Formats: docs/formats/.
 """
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
@@ -142,6 +143,7 @@ cdef class Maps:
         return self.pointers[relative // self.file_bytes] + relative % self.file_bytes
 
 
+@cython.final
 cdef class Log(Maps):
     """The commit log: where it ends, how far consumers may see, and the hosts and delays records carry."""
 
@@ -265,8 +267,14 @@ cdef class Log(Maps):
         return checked_size(self, log_offset, end, check_crc)
 
 
+@cython.final
 cdef class Queue(Maps):
-    """One consume queue. Entry N is 20 bytes at position N * 20; `end` is the next one to be written."""
+    """One consume queue. Entry N is 20 bytes at position N * 20; `end` is the next one to be written.
+
+    The newest few are kept here and go into the file together: a store of many queues writes one page among
+    thousands for each of them, and finding that page costs more than the entry (docs/decisions/0020). Whoever
+    asks where the queue ends, or for one of its entries, has them in the file by then.
+    """
 
     def __init__(self, bytes topic not None, int32_t queue_id, int64_t file_bytes, *, bint is_schedule=False):
         if file_bytes % QUEUE_ENTRY_BYTES:
@@ -277,24 +285,62 @@ cdef class Queue(Maps):
         self.is_schedule = is_schedule
         self.index_prefix_hash = java_hash_from(0, <const uint8_t*> PyBytes_AS_STRING(topic), len(topic))
         self.index_prefix_hash = java_hash_from(self.index_prefix_hash, <const uint8_t*> b"#", 1)
-        self.end = self.min_offset = self.reserved_end = 0
+        self.end_offset = self.min_offset = self.reserved_end = 0
+        self.kept_count = 0
         self.is_waiting = False
         self.find_tail()
 
     def add(self, int64_t position, buffer) -> None:
         """Take the next file, which begins at `position`; a first file may begin anywhere."""
+        self.write_kept()
         Maps.add(self, position, buffer)
         self.find_tail()
 
     def drop_first(self) -> None:
         """Forget the oldest file."""
+        self.write_kept()
         Maps.drop_first(self)
         self.find_tail()
 
     def drop_last(self) -> None:
         """Forget the newest file."""
+        self.write_kept()
         Maps.drop_last(self)
         self.find_tail()
+
+    def settle(self) -> None:
+        """Put the entries kept here into the file, for whoever reads it without asking."""
+        self.write_kept()
+
+    @property
+    def end(self) -> int:
+        """The next entry to be written; those before it are in the file."""
+        self.write_kept()
+        return self.end_offset
+
+    @end.setter
+    def end(self, int64_t queue_offset) -> None:
+        self.write_kept()
+        self.end_offset = queue_offset
+
+    cdef uint8_t* at(self, int64_t position) noexcept nogil:
+        """The byte at a position, or NULL when no mapped file holds it."""
+        self.write_kept()
+        return Maps.at(self, position)
+
+    cdef void write_kept(self) noexcept nogil:
+        """Put the entries kept here into the file."""
+        cdef uint8_t* kept = self.kept
+        cdef uint8_t* to = self.kept_to
+        cdef int i
+        for i in range(self.kept_count):
+            memcpy(to, kept, 8)
+            memcpy(to + 12, kept + 12, 8)
+            publish()
+            memcpy(to + 8, kept + 8, 4)  # the size last, as `save_entry` does
+            kept += QUEUE_ENTRY_BYTES
+            to += QUEUE_ENTRY_BYTES
+        self.kept_count = 0
 
     cdef void find_tail(self) noexcept:
         """Keep the newest file at hand: a queue among thousands is found with few cache misses."""
@@ -362,7 +408,7 @@ cdef class Queue(Maps):
     def first_from(self, int64_t log_offset) -> int:
         """The first entry in [min_offset, end) that points at or beyond `log_offset`."""
         cdef int64_t low = max(self.min_offset, self.first_position // QUEUE_ENTRY_BYTES)
-        cdef int64_t high = self.end
+        cdef int64_t high = self.end_offset
         cdef int64_t middle
         while low < high:
             middle = (low + high) // 2
@@ -373,8 +419,13 @@ cdef class Queue(Maps):
         return low
 
 
+@cython.final
 cdef class Index:
-    """One index file: hash slots, each the newest end of a chain of entries."""
+    """One index file: hash slots, each the newest end of a chain of entries.
+
+    A key waits here until a few more have come: its slot lies anywhere in 20 MB, and is on its way from memory
+    meanwhile. Whoever asks for anything in the file finds every key in it.
+    """
 
     def __init__(self, buffer, int64_t slot_count, int64_t entry_count):
         cdef Py_buffer view
@@ -388,32 +439,40 @@ cdef class Index:
         self.slot_count = slot_count
         self.entry_count = entry_count
         self.reserved_end = entry_count
+        self.first_kept = self.kept_count = 0
         self.reload()
 
     def reload(self) -> None:
         """Take the counters from the header (an empty file counts from entry 1)."""
+        self.write_kept()
         self.next_entry = max(1, min(<int64_t> <int32_t> load32(self.base + 36), self.entry_count))
         self.used_slots = max(0, <int32_t> load32(self.base + 32))
 
     def release(self) -> None:
         """Let go of the map; the index must not be used any more."""
+        self.write_kept()
         self.base = NULL
         self.buffer.release()
 
-    begin_ms = property(lambda self: <int64_t> load64((<Index> self).base), doc="Store time of the first entry.")
-    end_ms = property(lambda self: <int64_t> load64((<Index> self).base + 8), doc="Store time of the last.")
-    begin_offset = property(lambda self: <int64_t> load64((<Index> self).base + 16), doc="Log offset of the first.")
-    end_offset = property(lambda self: <int64_t> load64((<Index> self).base + 24), doc="Log offset of the last.")
+    begin_ms = property(lambda self: (<Index> self).number_at(0), doc="Store time of the first entry.")
+    end_ms = property(lambda self: (<Index> self).number_at(8), doc="Store time of the last.")
+    begin_offset = property(lambda self: (<Index> self).number_at(16), doc="Log offset of the first.")
+    end_offset = property(lambda self: (<Index> self).number_at(24), doc="Log offset of the last.")
+
+    cdef int64_t number_at(self, int position) noexcept:
+        self.write_kept()
+        return <int64_t> load64(self.base + position)
 
     @property
     def next(self) -> int:
         """The entry to be written next; entry 0 is never used."""
+        self.write_kept()
         return self.next_entry
 
     @property
     def is_full(self) -> bool:
         """Whether a new file is needed."""
-        return self.next_entry >= self.entry_count
+        return self.next_entry + self.kept_count >= self.entry_count
 
     def preset(self, int64_t store_ms, int64_t log_offset) -> None:
         """Give an empty file the end of the one before it, as RocketMQ does."""
@@ -427,10 +486,12 @@ cdef class Index:
         if self.room() < 1:
             return False
         self.put(key_hash_of(topic, key), log_offset, store_ms)
+        self.write_kept()
         return True
 
     def query(self, bytes topic, bytes key, int64_t begin_ms, int64_t end_ms, int limit) -> list[int]:
         """Log offsets whose key hashes alike and whose time (to the second) is in range, newest first."""
+        self.write_kept()
         cdef int32_t hash = key_hash_of(topic, key)
         cdef int64_t first_ms = <int64_t> load64(self.base)
         cdef int64_t entry = <int32_t> load32(slot_address(self, hash))
@@ -454,6 +515,7 @@ cdef class Index:
         """(key hash, log offset, seconds after `begin_ms`, previous entry) as stored."""
         if not 0 < entry < self.entry_count:
             raise IndexError(f"index entry {entry} of {self.entry_count}")
+        self.write_kept()
         cdef uint8_t* at = entry_address(self, entry)
         return (<int32_t> load32(at), <int64_t> load64(at + 4), <int32_t> load32(at + 12),
                 <int32_t> load32(at + 16))
@@ -466,6 +528,7 @@ cdef class Index:
         whole, since some of its keys may be missing. `begin_ms` is the store time of the first
         entry's record. The caller zeroes the file from entry `next` on.
         """
+        self.write_kept()
         cdef int64_t entry = 1, last = -1, offset
         cdef int64_t limit = self.entry_count
         save64(self.base, begin_ms)
@@ -489,10 +552,12 @@ cdef class Index:
 
         The caller knows that these are sound, and zeroes the file from `next` on.
         """
+        self.write_kept()
         self.rebuild(max(1, min(next_entry, self.entry_count)))
 
     def truncate(self, int64_t log_end) -> None:
         """Drop entries that point at or beyond `log_end`; the caller zeroes the file from `next` on."""
+        self.write_kept()
         cdef int64_t entry = self.next_entry
         while entry > 1 and <int64_t> load64(entry_address(self, entry - 1) + 4) >= log_end:
             entry -= 1
@@ -537,10 +602,32 @@ cdef class Index:
 
     cdef int64_t room(self) noexcept nogil:
         """How many more entries may be written."""
-        return min(self.reserved_end, self.entry_count) - self.next_entry
+        return min(self.reserved_end, self.entry_count) - self.next_entry - self.kept_count
 
     cdef void put(self, int32_t hash, int64_t log_offset, int64_t store_ms) noexcept nogil:
-        """Write one entry at the head of its slot's chain. The caller has made sure of room."""
+        """Take one key. The caller has made sure of room."""
+        cdef KeptKey* key
+        if self.kept_count == KEPT_KEYS_MAX:
+            self.write_first()
+        key = &self.kept[(self.first_kept + self.kept_count) % KEPT_KEYS_MAX]
+        key.hash = hash
+        key.log_offset = log_offset
+        key.store_ms = store_ms
+        self.kept_count += 1
+        expect_write(slot_address(self, hash))
+
+    cdef void write_kept(self) noexcept nogil:
+        """Write the keys kept here."""
+        while self.kept_count:
+            self.write_first()
+
+    cdef void write_first(self) noexcept nogil:
+        """Write the oldest key kept, at the head of its slot's chain."""
+        cdef int32_t hash = self.kept[self.first_kept].hash
+        cdef int64_t log_offset = self.kept[self.first_kept].log_offset
+        cdef int64_t store_ms = self.kept[self.first_kept].store_ms
+        self.first_kept = (self.first_kept + 1) % KEPT_KEYS_MAX
+        self.kept_count -= 1
         cdef uint8_t* at = entry_address(self, self.next_entry)
         cdef uint8_t* slot = slot_address(self, hash)
         cdef int64_t seconds = 0
@@ -565,6 +652,7 @@ cdef class Index:
         save64(self.base + 24, log_offset)
 
 
+@cython.final
 cdef class Tags:
     """The tag codes a pull asks for."""
 
@@ -675,20 +763,20 @@ cdef enter(Log log, Queue queue, int64_t queue_offset, int64_t log_offset, int64
     damaged; those that belong into the hole may still come, if it was the jump that was wrong.
     """
     cdef uint8_t* at
-    if queue_offset != queue.end:
-        at = queue.at(queue_offset * QUEUE_ENTRY_BYTES) if 0 <= queue_offset < queue.end else NULL
+    if queue_offset != queue.end_offset:
+        at = queue.at(queue_offset * QUEUE_ENTRY_BYTES) if 0 <= queue_offset < queue.end_offset else NULL
         if at != NULL and (queue_offset == 0 or load32(at + 8) == PADDING_SIZE):
-            queue.clear(queue_offset, queue.end)
-            queue.end = queue_offset
+            queue.clear(queue_offset, queue.end_offset)
+            queue.end_offset = queue_offset
         elif make_room(queue, queue_offset) is False:
             return
-    if queue.end >= queue.reserved_end or queue.at(queue.end * QUEUE_ENTRY_BYTES) == NULL:
+    if queue.end_offset >= queue.reserved_end or queue.at(queue.end_offset * QUEUE_ENTRY_BYTES) == NULL:
         make_room(queue, queue_offset)
-    at = queue.at(queue.end * QUEUE_ENTRY_BYTES)
-    if at == NULL or queue.end != queue_offset:
-        raise RuntimeError(f"queue entry {queue_offset} has no room after make_room; the queue ends at {queue.end}")
+    at = queue.at(queue.end_offset * QUEUE_ENTRY_BYTES)
+    if at == NULL or queue.end_offset != queue_offset:
+        raise RuntimeError(f"queue entry {queue_offset} has no room after make_room; the queue ends at {queue.end_offset}")
     save_entry(at, log_offset, size, tags)
-    queue.end += 1
+    queue.end_offset += 1
 
 
 # ---------------------------------------------------------------- writing
@@ -713,9 +801,21 @@ cdef void expect_queue(Queue queue) noexcept nogil:
 
 cdef uint8_t* end_entry_of(Queue queue) noexcept nogil:
     """Where the next entry of a queue goes, or NULL when no mapped file has room for it."""
-    if queue.tail_first <= queue.end < queue.tail_end:
-        return queue.tail + (queue.end - queue.tail_first) * QUEUE_ENTRY_BYTES
-    return queue.at(queue.end * QUEUE_ENTRY_BYTES)
+    if queue.tail_first <= queue.end_offset < queue.tail_end:
+        return queue.tail + (queue.end_offset - queue.tail_first) * QUEUE_ENTRY_BYTES
+    return queue.at(queue.end_offset * QUEUE_ENTRY_BYTES)
+
+
+cdef bint has_entry_room(Queue queue, int64_t count) noexcept nogil:
+    """Whether the next `count` entries have blocks and a mapped file."""
+    cdef int64_t last = queue.end_offset + count - 1
+    return last < queue.reserved_end and (
+        queue.tail_first <= last < queue.tail_end or queue.at(last * QUEUE_ENTRY_BYTES) != NULL)
+
+
+cdef uint8_t* next_kept_of(Queue queue) noexcept nogil:
+    """Where the next entry is written first."""
+    return queue.kept + queue.kept_count % KEPT_ENTRIES_MAX * QUEUE_ENTRY_BYTES
 
 
 cdef int64_t place(Log log, Queue queue, Index index, Draft* draft, int64_t store_ms) noexcept nogil:
@@ -728,7 +828,7 @@ cdef int64_t place(Log log, Queue queue, Index index, Draft* draft, int64_t stor
         return TOO_LARGE
     if log.first_position + log.count * log.file_bytes - log_offset < size + BLANK_BYTES:
         return NEEDS_SEGMENT
-    if queue.end >= queue.reserved_end:
+    if queue.end_offset >= queue.reserved_end:
         return NEEDS_QUEUE_ROOM
     cdef uint8_t* entry = end_entry_of(queue)
     if entry == NULL:
@@ -741,8 +841,6 @@ cdef int64_t place(Log log, Queue queue, Index index, Draft* draft, int64_t stor
         hash_count = hash_keys(queue, draft, hashes)
         if index.room() < (key_count(draft) if hash_count < 0 else hash_count):
             return NEEDS_INDEX_ROOM
-        for i in range(hash_count):
-            expect_write(slot_address(index, hashes[i]))  # anywhere in 20 MB: here long before it is needed
 
     cdef uint8_t* to = write_address(log, log_offset)
     cdef uint8_t* record = to
@@ -755,7 +853,7 @@ cdef int64_t place(Log log, Queue queue, Index index, Draft* draft, int64_t stor
     save32(to + CRC_AT, body_crc(draft.body.at, draft.body.size) if draft.body.size else 0)
     save32(to + QUEUE_ID_AT, draft.queue_id)
     save32(to + FLAG_AT, draft.flag)
-    save64(to + QUEUE_OFFSET_AT, queue.end)
+    save64(to + QUEUE_OFFSET_AT, queue.end_offset)
     save64(to + LOG_OFFSET_AT, log_offset)
     save32(to + SYSTEM_FLAG_AT, flags)
     save64(to + BORN_MS_AT, draft.born_ms)
@@ -780,12 +878,12 @@ cdef int64_t place(Log log, Queue queue, Index index, Draft* draft, int64_t stor
     publish()
     save32(record + SIZE_AT, <uint32_t> size)
 
-    save_entry(entry, log_offset, size, draft.tags_code)
+    keep_entry(queue, entry, log_offset, size, draft.tags_code)
     if hash_count < 0:
         put_keys(index, queue, draft, log_offset, store_ms)
     for i in range(hash_count):
         index.put(hashes[i], log_offset, store_ms)
-    queue.end += 1
+    queue.end_offset += 1
     log.end += size
     log.last_store_ms = store_ms
     return log_offset
@@ -839,6 +937,17 @@ cdef inline uint8_t* write_address(Log log, int64_t log_offset) noexcept nogil:
     if log.staging != NULL:
         return log.staging + (log_offset - log.first_position) % log.file_bytes
     return log.at(log_offset)
+
+
+cdef inline void keep_entry(Queue queue, uint8_t* to, int64_t log_offset, int64_t size, int64_t tags) noexcept nogil:
+    """Take the entry that belongs at `to`; it is in the file once KEPT_ENTRIES_MAX are, or somebody asks."""
+    if queue.kept_count == KEPT_ENTRIES_MAX or (
+            queue.kept_count and to != queue.kept_to + queue.kept_count * QUEUE_ENTRY_BYTES):
+        queue.write_kept()
+    if queue.kept_count == 0:
+        queue.kept_to = to
+    save_entry(queue.kept + queue.kept_count * QUEUE_ENTRY_BYTES, log_offset, size, tags)
+    queue.kept_count += 1
 
 
 cdef inline void save_entry(uint8_t* at, int64_t log_offset, int64_t size, int64_t tags) noexcept nogil:
@@ -1222,7 +1331,7 @@ cdef bint points_at_its_record(Log log, Queue queue, int64_t queue_offset, int64
 
 cdef int64_t visible_end(Log log, Queue queue) noexcept nogil:
     """The first queue offset whose record consumers may not see; in asynchronous mode simply the end."""
-    cdef int64_t end = queue.end
+    cdef int64_t end = queue.end_offset
     cdef uint8_t* at
     while end > queue.min_offset:
         at = queue.at((end - 1) * QUEUE_ENTRY_BYTES)

@@ -20,7 +20,7 @@ from ariane.kernel.frames cimport (
     write_text,
 )
 from ariane.kernel.log cimport (
-    BLANK_BYTES, Draft, Log, Properties, Queue, ReadLimits, ReadResult, Tags, Text, find_properties, load64,
+    BLANK_BYTES, Draft, Log, Properties, Queue, ReadLimits, ReadResult, Tags, Text, find_properties, has_entry_room, load64,
     next_store_ms, place, read_entries, tags_code_of, visible_end,
 )
 
@@ -269,7 +269,7 @@ cdef class PopLane:
             return False
         cdef int32_t revive_queue_id = <int32_t> (self.turn % PyList_GET_SIZE(self.revive_queues))
         cdef Queue revive_queue = <Queue> self.revive_queues[revive_queue_id]
-        if not self.has_room(revive_queue, taken_count) or self.known_ends[revive_queue_id] != revive_queue.end:
+        if not self.has_room(revive_queue, taken_count) or self.known_ends[revive_queue_id] != revive_queue.end_offset:
             return False
         for i in range(taken_count):
             if (grant.topic, grant.group, taken[i].queue_id, taken[i].first, now_ms) in self.open:
@@ -298,7 +298,7 @@ cdef class PopLane:
         cdef ReadResult result
         if grant.retry_queue is not None:
             known = PyDict_GetItem(grant.retry_offsets, 0)
-            if known == NULL or <object> known != grant.retry_queue.end:
+            if known == NULL or <object> known != grant.retry_queue.end_offset:
                 return 0
         if queue_id >= queue_count or queue_count > QUEUES_MAX:
             return 0
@@ -342,7 +342,7 @@ cdef class PopLane:
         cdef uint8_t* to = self.note
         cdef Text* slices = taken.slices
         cdef int32_t i
-        cdef int64_t log_offset, journal_offset = queue.end
+        cdef int64_t log_offset, journal_offset = queue.end_offset
         cdef bint is_whole = taken.next_offset - taken.first == taken.count
         cdef Checkpoint checkpoint = Checkpoint.__new__(Checkpoint)
         distances = None if is_whole else tuple(
@@ -385,7 +385,7 @@ cdef class PopLane:
         checkpoint.revive_queue_id = revive_queue_id
         checkpoint.journal_offset = journal_offset
         checkpoint.log_offset = log_offset
-        self.known_ends[revive_queue_id] = queue.end
+        self.known_ends[revive_queue_id] = queue.end_offset
         self.on_lent(checkpoint)
         grant.offsets[taken.queue_id] = taken.next_offset
         return 0
@@ -523,7 +523,7 @@ cdef class PopLane:
         if not 0 <= queue_id < PyList_GET_SIZE(self.revive_queues):
             return False
         cdef Queue queue = <Queue> self.revive_queues[queue_id]
-        return self.has_room(queue, count) and self.known_ends[queue_id] == queue.end
+        return self.has_room(queue, count) and self.known_ends[queue_id] == queue.end_offset
 
     cdef int settle(self, PopGrant grant, Checkpoint checkpoint, uint64_t bits, int64_t now_ms) except -1:
         """Write the note of settled messages; the caller has made sure of room and that they are open."""
@@ -562,7 +562,7 @@ cdef class PopLane:
             self.append(queue, to - self.note, "ack", 3, checkpoint.popped_ms + checkpoint.invisible_ms, now_ms)
         else:
             self.append(queue, to - self.note, "bAck", 4, checkpoint.popped_ms + checkpoint.invisible_ms, now_ms)
-        self.known_ends[checkpoint.revive_queue_id] = queue.end
+        self.known_ends[checkpoint.revive_queue_id] = queue.end_offset
         checkpoint.settled |= bits
         if checkpoint.closed():
             PyDict_DelItem(self.open, checkpoint.key)
@@ -573,8 +573,7 @@ cdef class PopLane:
     cdef bint has_room(self, Queue queue, int64_t count) noexcept:
         """Whether so many notes fit for certain."""
         cdef int64_t free = self.log.first_position + self.log.count * self.log.file_bytes - self.log.end
-        return (free >= ROOM_BYTES + BLANK_BYTES and queue.end + count <= queue.reserved_end
-                and queue.at((queue.end + count - 1) * 20) != NULL)
+        return free >= ROOM_BYTES + BLANK_BYTES and has_entry_room(queue, count)
 
     cdef int64_t append(self, Queue queue, int64_t body_size, const char* tag, Py_ssize_t tag_size,
                         int64_t deliver_ms, int64_t now_ms) except -100:

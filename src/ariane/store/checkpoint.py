@@ -20,6 +20,7 @@ from typing import Final
 from ariane.disk import Disk, MappedFile
 
 PATH: Final = "checkpoint"
+ABORT_PATH: Final = "abort"  # there while a broker runs, and after it was killed
 FILE_BYTES: Final = 4096
 TIMES: Final = struct.Struct(">qqqqq")
 CLAIM: Final = struct.Struct(">4sI qqqqqq qqq")

@@ -243,6 +243,11 @@ class Queues:
         }
         self._renamed.add(DIRECTORY)
 
+    def settle(self) -> None:
+        """Put entries that queues keep back into their files, for readers that map these."""
+        for queue in self._queues.values():
+            queue.settle()
+
     def counts(self, is_left_out: Callable[[Queue], bool] | None = None) -> tuple[int, int]:
         """How many queues have entries, and the sum of their ends; some may be left out."""
         ends = [

@@ -34,7 +34,7 @@ from ariane.kernel.log import (
 from ariane.store import lookups
 from ariane.store.appending import Appender
 from ariane.store.background import EventLoop, InlineLane, Lane, Post, ThreadLane
-from ariane.store.checkpoint import Checkpoint, CheckpointFile, Claim
+from ariane.store.checkpoint import ABORT_PATH, Checkpoint, CheckpointFile, Claim
 from ariane.store.delays import delays_ms_of
 from ariane.store.deletions import Deletions
 from ariane.store.flush import Flusher, LaneSyncing, ThreadSyncing
@@ -68,12 +68,12 @@ T = TypeVar("T")
 
 GATHER: Final = "gather"  # the lane of bulk reads
 LOCK_PATH: Final = "lock"
-ABORT_PATH: Final = "abort"
 FAILED_MARK: Final = b"sync failed"
 RECORD_SPARE_BYTES: Final = 64 * 1024  # what a record may have beside its body
 BLANK_BYTES: Final = 8
 READ_BYTES_MAX: Final = 128 << 20
 USAGE_INTERVAL_MS: Final = 1000
+SETTLE_INTERVAL_MS: Final = 1000  # at most so late are queues for those who map the files
 QUEUE_COUNT_NEVER_REACHED: Final = 1 << 62
 
 
@@ -107,6 +107,7 @@ class Store:
         self._host_bytes = host_bytes_of(store_host)
         self._is_sync = config.is_sync_flush
         self._is_started = False
+        self._settled = 0  # where the log ended when queues were last settled
         self._flush_is_posted = False
         self._sync_thread: ThreadSyncing | None = None
         self._due_s: dict[str, float] = {}
@@ -220,6 +221,9 @@ class Store:
             self._flusher.flush(self._flushable)
         if self._is_due("checkpoint", config.checkpoint_interval_ms):
             self.checkpoint()
+        if self._is_due("settle", SETTLE_INTERVAL_MS) and self.log.end != self._settled:
+            self._settled = self.log.end
+            self._queues.settle()
         if self._is_due("usage", USAGE_INTERVAL_MS):
             self._look_at_disk()
         if self._is_due("clean", config.clean_interval_ms):
