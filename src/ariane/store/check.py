@@ -18,7 +18,7 @@ from ariane.config import StoreConfig
 from ariane.disk import Disk, MappedFile
 from ariane.kernel.log import Index, Log, Queue, index_file_bytes, scan
 from ariane.store import indexes, queues, segments
-from ariane.store.checkpoint import CheckpointFile
+from ariane.store.checkpoint import ABORT_PATH, CheckpointFile
 from ariane.store.damage import next_sound
 from ariane.store.delays import delays_ms_of
 from ariane.store.deletions import Deletions
@@ -33,6 +33,7 @@ CHUNK_BYTES: Final = 1 << 20
 INDEX_ENTRY: Final = struct.Struct(">iqii")
 INDEX_HEADER_BYTES: Final = 40
 INDEX_SLOT_BYTES: Final = 4
+EVERYTHING: Final = 1 << 62
 
 
 @dataclass(slots=True)
@@ -65,6 +66,7 @@ def check(disk: Disk, config: StoreConfig, *, progress: Progress | None = None) 
         checked.compare_queues()
         if config.index_enabled:
             checked.compare_index()
+        checked.tell_of_late_ones()
     return report
 
 
@@ -80,7 +82,14 @@ class _Check:
         self._queue_ends = 0
         self._indexes: list[_ScratchIndex] = []
         self._segments: list[int] = []  # where each begins
-        self._claim = CheckpointFile(disk).load().claim
+        checkpoint = CheckpointFile(disk).load()
+        self._claim = checkpoint.claim
+        # Of a killed broker's store, entries and keys of records from here on may be missing still.
+        self._covered = EVERYTHING
+        if disk.exists(ABORT_PATH) and (self._claim is not None or checkpoint.log_ms == 0):
+            self._covered = self._claim.log_offset if self._claim is not None else 0
+        self._late_entries = 0
+        self._late_keys = 0
         self._deletions = Deletions(disk)
         self._deletions.load()
         self._delays_ms = delays_ms_of(config.delay_levels)
@@ -148,7 +157,7 @@ class _Check:
                 continue
             if self._was_deleted(rebuilt.queue, is_topic_there=topic in topics):
                 deleted[topic] = deleted.get(topic, 0) + count
-            else:
+            elif not self._is_late(rebuilt.queue, rebuilt.first):
                 self._report.problems.append(
                     f"queue {queue_id} of {topic} is missing or empty, the log has {count} messages"
                     " for it"
@@ -193,6 +202,14 @@ class _Check:
         if entries or not self._disk.names(indexes.DIRECTORY):
             self._check_keys(_chained(entries))
 
+    def tell_of_late_ones(self) -> None:
+        """A kill came before they were written; their records are all there."""
+        if self._late_entries or self._late_keys:
+            self._report.warnings.append(
+                f"the broker was killed: {self._late_entries} queue entries and {self._late_keys}"
+                " keys of records in the log are not in their files; the next start adds them"
+            )
+
     def _compare_queue(self, topic: str, queue_id: int) -> bool:
         """Compare one queue with what the log says; False when there is nothing to compare."""
         name = f"queue {queue_id} of {topic}"
@@ -230,10 +247,19 @@ class _Check:
                 f"{name} starts at {queue.first_position // ENTRY_BYTES}, but the log has messages"
                 f" from {expected.first} on"
             )
-        if expected is not None and end < expected.queue.end:
+        is_short = expected is not None and end < expected.queue.end
+        if expected is not None and is_short and not self._is_late(expected.queue, end):
             self._report.problems.append(
                 f"{name} ends at {end}, but the log has messages up to {expected.queue.end}"
             )
+        return True
+
+    def _is_late(self, expected: Queue, end: int) -> bool:
+        """Whether what a queue lacks from `end` on is what the next start will add."""
+        entry = expected.entry(end)
+        if entry is None or entry[0] < self._covered:
+            return False
+        self._late_entries += expected.end - end
         return True
 
     def _is_being_deleted(self, queue: Queue) -> bool:
@@ -274,7 +300,11 @@ class _Check:
             while at < log_offset:
                 at, group = next(actual, (1 << 62, iter(())))
                 hashes = frozenset(key_hash for _, key_hash in group)
-            if at != log_offset or not expected <= hashes:
+            if at == log_offset and expected <= hashes:
+                continue
+            if log_offset >= self._covered:
+                self._late_keys += len(expected)
+            else:
                 missing += 1
                 if missing <= PROBLEMS_PER_KIND_MAX:
                     self._report.problems.append(

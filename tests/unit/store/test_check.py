@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import struct
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from ariane.clock import ManualClock
-from ariane.disk import RealDisk, SimulatedDisk
+from ariane.disk import CrashMode, RealDisk, SimulatedDisk
 from ariane.store.check import check
 from ariane.store.store import Store
 
@@ -34,6 +35,41 @@ def test_a_sound_store_has_no_problems() -> None:
     assert report.is_sound and report.warnings == []
     assert (report.record_count, report.queue_count, report.queue_entry_count) == (43, 2, 43)
     assert (report.segment_count, report.index_file_count, report.key_count) == (3, 2, 83)
+
+
+def killed_after_a_checkpoint() -> SimulatedDisk:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for i in range(5):
+        append(store, b"%d" % i, KEYS=f"k{i}")
+    store.checkpoint()
+    for i in range(5, 8):
+        append(store, b"%d" % i, KEYS=f"k{i}")
+    return disk.crash_image(Random(1), CrashMode.KILL)
+
+
+def test_what_a_killed_broker_kept_back_is_no_damage() -> None:
+    disk = killed_after_a_checkpoint()
+    entries = disk.mapped(QUEUE, SMALL.queue_file_bytes).buffer
+    entries[6 * 20 : 8 * 20] = bytes(2 * 20)
+    report = check(disk, SMALL)
+    assert report.is_sound
+    assert len(report.warnings) == 1
+    assert "2 queue entries and 6 keys" in report.warnings[0]
+    open_store(disk).stop()
+    report = check(disk, SMALL)
+    assert report.is_sound and report.warnings == []
+    assert (report.queue_entry_count, report.key_count) == (8, 16)
+
+
+def test_what_the_checkpoint_covers_must_be_there_after_a_kill() -> None:
+    disk = killed_after_a_checkpoint()
+    disk.mapped(QUEUE, SMALL.queue_file_bytes).buffer[4 * 20 :] = bytes(
+        SMALL.queue_file_bytes - 4 * 20
+    )
+    assert check(disk, SMALL).problems == [
+        "queue 0 of T ends at 4, but the log has messages up to 8"
+    ]
 
 
 def test_progress_is_told_segment_by_segment() -> None:
