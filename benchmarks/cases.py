@@ -146,21 +146,32 @@ def end_to_end(bench: Bench) -> list[Row]:
 
 def topics(bench: Bench) -> list[Row]:
     """One topic and a thousand, in turn."""
+    words = {
+        "one": ["--topic", "one"],
+        "many": ["--topic", "many", "--topics", 1000, "--no-create"],
+    }
     for contender in bench.contenders:
         contender.create_topics("many", 1000)
-    shape = ["-c", 4, "-w", 64, "-t", bench.seconds]
+        produced(contender, *words["many"], "-c", 1, "-w", 16, "-n", 20_000)  # makes the queues
+    shape = ["-c", 4, "-w", 64, "-t", bench.seconds / 2]
 
     def measure(contender: Contender, _: int) -> Run:
-        one = produced(contender, "--topic", "one", *shape)
-        many = produced(contender, "--topic", "many", "--topics", 1000, "--no-create", *shape)
-        many["one"] = one["msgs_per_s"]
-        many["share"] = many["msgs_per_s"] / one["msgs_per_s"]
-        many["other_cores"] = max(one["other_cores"], many["other_cores"])
-        return many
+        # Each is first once and last once: a machine that gets slower or faster favours none.
+        runs = [
+            (name, produced(contender, *words[name], *shape))
+            for name in ("one", "many", "many", "one")
+        ]
+        rates = {
+            name: sum(run["msgs_per_s"] for which, run in runs if which == name) / 2
+            for name in words
+        }
+        share = rates["many"] / rates["one"]
+        other_cores = max(run["other_cores"] for _, run in runs)
+        return {**rates, "share": share, "other_cores": other_cores}
 
     figures = Figures("topics-1000", bench.interleave(measure))
     figures.shown("send rate, 1 topic", "msg/s", "one")
-    figures.shown("send rate, 1,000 topics x 4", "msg/s", "msgs_per_s")
+    figures.shown("send rate, 1,000 topics x 4", "msg/s", "many")
     ours, apache = figures.median("share")
     bar = ">= 0.9 of our own"
     figures.rows.append(Row("topics-1000", "1,000 against 1", "", ours, apache, bar, ours >= 0.9))
