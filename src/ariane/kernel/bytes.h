@@ -22,6 +22,18 @@ static inline void save16(uint8_t *p, uint16_t v) { v = BE16(v); memcpy(p, &v, 2
 static inline void save32(uint8_t *p, uint32_t v) { v = BE32(v); memcpy(p, &v, 4); }
 static inline void save64(uint8_t *p, uint64_t v) { v = BE64(v); memcpy(p, &v, 8); }
 
+/* Names are short: two words that overlap beat a loop that has to be set up. */
+static inline void copy_name(uint8_t *to, const uint8_t *from, size_t size) {
+    if (size < 8 || size > 32) { memcpy(to, from, size); return; }
+    if (size >= 16) {
+        memcpy(to, from, 16);
+        memcpy(to + size - 16, from + size - 16, 16);
+    } else {
+        memcpy(to, from, 8);
+        memcpy(to + size - 8, from + size - 8, 8);
+    }
+}
+
 /* Ask for a cache line that will be written soon, while there is other work to do. */
 static inline void expect_write(const void *p) { __builtin_prefetch(p, 1); }
 static inline void expect_read(const void *p) { __builtin_prefetch(p, 0); }

@@ -43,7 +43,7 @@ class Lane:
         *,
         decode: Callable[[bytes], Any],
         begin: Callable[[], int],
-        make_room: Callable[[Queue], bool],
+        make_room: Callable[[Queue, int], bool],
         on_placed: Callable[[], None],
         on_timed: Callable[[], None],
         on_arrivals: Callable[[list[Queue]], None],

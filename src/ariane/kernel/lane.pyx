@@ -149,8 +149,8 @@ cdef class Lane:
     """What all connections of a broker share: the store's tails, the open topics, the granted pulls.
 
     `decode(frame)` makes a Command of a whole frame; `begin()` gives the wall clock in milliseconds,
-    or a negative number while nothing may take the lane; `make_room(queue)` tries to find room for
-    another entry and says whether it did; `on_placed()` hears that the log grew, when
+    or a negative number while nothing may take the lane; `make_room(queue, count)` tries to find room for
+    so many entries and says whether it did; `on_placed()` hears that the log grew, when
     its end is not shown at once; `on_timed()` hears that messages wait for a time now;
     `on_arrivals(queues)` hears of queues that grew while somebody waited for them.
     """
@@ -749,7 +749,7 @@ cdef class LaneReader:
         draft.unique_key = found.unique_key
         draft.tags_code = tags_code_of(lane.log, queue, found, store_ms)
         log_offset = place(lane.log, queue, lane.index, draft, store_ms)
-        if log_offset == NEEDS_QUEUE_ROOM and lane.make_room(queue):
+        if log_offset == NEEDS_QUEUE_ROOM and lane.make_room(queue, 1):
             log_offset = place(lane.log, queue, lane.index, draft, store_ms)
         return log_offset
 
@@ -788,7 +788,7 @@ cdef class LaneReader:
             keys += key_count(draft)
             count += 1
         if (lane.log.first_position + lane.log.count * lane.log.file_bytes - lane.log.end < total + BLANK_BYTES
-                or not has_entry_room(queue, count)
+                or not (has_entry_room(queue, count) or lane.make_room(queue, count))
                 or (lane.index is not None and lane.index.room() < keys)):
             return False
         store_ms = next_store_ms(lane.log, self.now_ms)

@@ -10,6 +10,7 @@ cdef extern from "bytes.h" nogil:
     void save16(uint8_t* p, uint16_t value)
     void save32(uint8_t* p, uint32_t value)
     void save64(uint8_t* p, uint64_t value)
+    void copy_name(uint8_t* to, const uint8_t* from_, size_t size)
     void publish()
     void expect_write(const void* p)
     void expect_read(const void* p)

@@ -871,7 +871,7 @@ cdef int64_t place(Log log, Queue queue, Index index, Draft* draft, int64_t stor
     else:
         to[0] = <uint8_t> topic_size
         to += 1
-    memcpy(to, draft.topic.at, topic_size)
+    copy_name(to, draft.topic.at, topic_size)
     save16(to + topic_size, <uint16_t> properties_size)
     to = save_text(to + topic_size + 2, draft.properties)
     to = save_text(to, draft.suffix)
@@ -1073,6 +1073,11 @@ cdef bint next_entry(Text* rest, Draft* draft) noexcept nogil:
 # ---------------------------------------------------------------- properties
 
 
+cdef Properties NO_PROPERTIES
+memset(&NO_PROPERTIES, 0, sizeof(Properties))
+NO_PROPERTIES.waits = True
+
+
 cdef inline bint is_key(const uint8_t* at, Py_ssize_t size, const char* name, Py_ssize_t name_size) noexcept nogil:
     return size == name_size and memcmp(at, name, name_size) == 0
 
@@ -1083,8 +1088,7 @@ cdef void find_properties(Text text, Properties* found) noexcept nogil:
     cdef const uint8_t* p = text.at
     cdef const void* close
     cdef Text value
-    memset(found, 0, sizeof(Properties))
-    found.waits = True
+    found[0] = NO_PROPERTIES
     while at < text.size:
         name_end = at
         while name_end < text.size and p[name_end] != 1 and p[name_end] != 2:

@@ -25,7 +25,8 @@ QUEUE_ID_MAX: Final = 2**31 - 1
 PADDING_BYTES: Final = 0x7FFFFFFF  # the record size of an entry that was never used
 FIRST_CHUNK_BYTES: Final = 16 * 1024
 PAGE_BYTES: Final = 4096
-CHUNK_BYTES: Final = 256 * 1024
+CHUNK_BYTES: Final = 1024 * 1024
+LONG_BYTES: Final = 256 * 1024
 
 Range = tuple[MappedFile, int, int]
 
@@ -148,7 +149,7 @@ class Queues:
             # Up to a whole page, and always past `start`: pages do not end where entries do.
             stop = min(-(-(start + chunk) // PAGE_BYTES) * PAGE_BYTES, self._file_bytes)
             file.reserve(start, stop)
-            if chunk == CHUNK_BYTES:
+            if chunk >= LONG_BYTES:
                 self.on_reserved(file, start, stop)
             queue.reserved_end = (position - start + stop) // ENTRY_BYTES
 

@@ -304,10 +304,10 @@ class Store:
         self._raise_if_unwritten()
         return placed
 
-    def make_room(self, queue: Queue) -> bool:
-        """Whether a queue has, or now was given, room for another entry."""
+    def make_room(self, queue: Queue, count: int) -> bool:
+        """Whether a queue has, or now was given, room for so many more entries."""
         try:
-            self._queues.make_room(queue)
+            self._queues.make_room(queue, count)
         except DiskFull:
             return False
         return True
