@@ -261,9 +261,10 @@ async def test_progress_beyond_what_a_kill_left_is_brought_back(
         assert world.broker.state.offsets.get("kept", "readers", 0) == offset
 
 
-async def test_the_vip_port_is_served_two_below(tmp_path: Path) -> None:
-    port = free_port(-2)
-    async with running(tmp_path, port=port) as world:
+@pytest.mark.parametrize("is_picked", [False, True], ids=["given", "picked"])
+async def test_the_vip_port_is_served_two_below(tmp_path: Path, *, is_picked: bool) -> None:
+    async with running(tmp_path, port=0 if is_picked else free_port(-2)) as world:
+        port = world.broker.port
         connection = await connect("127.0.0.1", port - 2, timers=world.timers)
         fields = {name: str(value) for name, value in send_fields().items()}
         answer = await connection.request(Command(310, ext=fields, body=b"x"), DEADLINE_S)

@@ -202,13 +202,13 @@ class Broker:
 
     async def _listen(self, bound: socket.socket) -> None:
         """Serve the main port and, for clients of old, the one two below it if that is free."""
-        host, port = self._config.bind_host, self._config.port
         self._servers.append(await self._serve(bound))
-        if self._config.vip_port and port > 2:
+        vip_port = self.port - 2
+        if self._config.vip_port and vip_port > 0:
             try:
-                self._servers.append(await self._serve(bind(host, port - 2)))
+                self._servers.append(await self._serve(bind(self._config.bind_host, vip_port)))
             except OSError as error:
-                logger.info("VIP port not served port=%d reason=%s", port - 2, error)
+                logger.info("VIP port not served port=%d reason=%s", vip_port, error)
 
     async def _serve(self, bound: socket.socket) -> Server:
         handler: Handler = partial(dispatch, self.state)
