@@ -146,7 +146,7 @@ def end_to_end(bench: Bench) -> list[Row]:
 
 def topics(bench: Bench) -> list[Row]:
     """One topic and a thousand, in turn."""
-    words = {
+    words: dict[str, list[object]] = {
         "one": ["--topic", "one"],
         "many": ["--topic", "many", "--topics", 1000, "--no-create"],
     }
