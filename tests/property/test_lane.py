@@ -21,6 +21,7 @@ from ariane.clock import ManualClock
 from ariane.codes import RequestCode
 from ariane.config import StoreConfig
 from ariane.errors import ProtocolError
+from ariane.kernel.lane import TopicSlot
 from ariane.protocol.command import Command, CommandDecoder, Serializer
 from ariane.protocol.message import BatchEntry, encode_batch
 from ariane.topics import TIMER_TOPIC
@@ -46,9 +47,12 @@ class RawPeer(Peer):
     def __init__(self) -> None:
         super().__init__()
         self.raw = bytearray()
+        self.on_answer: Callable[[], None] | None = None
 
     def send_bytes(self, data: bytes) -> None:
         self.raw += data
+        if self.on_answer is not None:
+            self.on_answer()
 
     def answers(self) -> list[bytes]:
         """Whole frames, sorted: answers may come in any order."""
@@ -67,6 +71,7 @@ class Twin:
 
     store_config: StoreConfig
     reads_per_round: int = 0  # 0: no rounds, every read ends by itself
+    looks_ahead: bool = False  # as the lane does where there are many topics
     peer: RawPeer = field(default_factory=RawPeer)
 
     def __post_init__(self) -> None:
@@ -86,13 +91,22 @@ class Twin:
         for number, first in enumerate(range(0, len(data), piece_bytes), 1):
             piece = data[first : first + piece_bytes]
             self.reader.get_buffer(-1)[: len(piece)] = piece
+            self.open_topics()
             commands = self.reader.received(len(piece))
             while commands:
                 self.by_handlers(commands)
+                self.open_topics()
                 commands = self.reader.received(0)
             if self.reads_per_round and number % self.reads_per_round == 0:
                 self.end_round()
         self.end_round()
+
+    def open_topics(self) -> None:
+        """Have enough of them open that the lane looks ahead, if it shall."""
+        lane = self.rig.state.lane._lane
+        if self.looks_ahead and b"filler 0" not in lane.topics:
+            for number in range(65):
+                lane.open_topic(TopicSlot(b"filler %d" % number, 1))
 
     def end_round(self) -> None:
         while self.ends:
@@ -298,11 +312,11 @@ def counts(twin: Twin) -> dict[str, tuple[int, int]]:
 
 
 @settings(max_examples=150)
-@given(streams(), st.integers(1, 3000), st.integers(0, 4))
+@given(streams(), st.integers(1, 3000), st.integers(0, 4), st.booleans())
 def test_lane_and_handlers_are_one(
-    commands: list[Command], piece_bytes: int, reads_per_round: int
+    commands: list[Command], piece_bytes: int, reads_per_round: int, looks_ahead: bool
 ) -> None:
-    hot, cold = Twin(SMALL, reads_per_round), Twin(SMALL)
+    hot, cold = Twin(SMALL, reads_per_round, looks_ahead), Twin(SMALL)
     hot.by_lane(b"".join(command.encode() for command in commands), piece_bytes)
     # The twin gets what a decoder makes of the same bytes, not the commands they were made from.
     cold.by_handlers([read_back(command) for command in commands])
@@ -488,6 +502,25 @@ def test_plain_wishes_to_come_later_do_take_the_lane() -> None:
         ).encode()
         twin.by_lane(send * 4, 4096)
         assert twin.rig.state.lane.request_count == (3 if takes else 0), text
+
+
+def test_a_reader_closed_by_its_own_answer_carries_out_no_more() -> None:
+    twin = Twin(SMALL, looks_ahead=True)
+    send = Command(
+        RequestCode.SEND_MESSAGE_V2,
+        ext={name: str(value) for name, value in send_fields().items()},
+        body=b"x" * 4000,
+    ).encode()
+    pull = Command(
+        RequestCode.PULL_MESSAGE,
+        ext={name: str(value) for name, value in pull_fields("T", 0, 0).items()},
+    ).encode()
+    twin.by_lane(send * 3 + pull * 2, 1 << 16)
+    answered = twin.rig.state.lane.request_count
+    twin.peer.on_answer = twin.reader.close
+    twin.by_lane(pull[:100], 100)  # now the reader has a buffer of its own, which it gives back
+    twin.by_lane(pull[100:] + pull * 5, 1 << 16)
+    assert twin.rig.state.lane.request_count == answered + 1
 
 
 @settings(max_examples=300)

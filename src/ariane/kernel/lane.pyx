@@ -436,7 +436,8 @@ cdef class LaneReader:
         return self.lane.scratch_view
 
     def close(self) -> None:
-        """Forget what is held."""
+        """Forget what is held, and frames that were looked at: they may have lain there."""
+        self.lane.ahead_count = 0
         self.lane.held_bytes -= self.held_size
         PyMem_Free(self.held)
         self.held = NULL
@@ -480,7 +481,6 @@ cdef class LaneReader:
         """Read the headers of frames to come; False when there is no whole frame any more."""
         cdef Lane lane = self.lane
         cdef int first = lane.first_frame
-        cdef int64_t size
         if lane.ahead_count > 1:
             lane.expect_entry(&lane.frames[(first + 1) % FRAMES_AHEAD])
         if lane.ahead_count > 2:
