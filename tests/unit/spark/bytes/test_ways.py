@@ -88,6 +88,7 @@ class World:
             ]
             for start in range(0, len(bodies), 20):
                 producer.send_batch(numbered[start : start + 20])
+            client.admin.topic_stats(topic)  # who reads files has asked the broker how far they go
 
 
 @pytest.fixture(scope="module")
