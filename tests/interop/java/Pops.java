@@ -137,6 +137,10 @@ final class Pops {
         }
     }
 
+    private static void send(Cluster cluster, String topic, int number) throws Exception {
+        cluster.producer.send(Cluster.message(topic, "T", "k" + number, "pop-" + number));
+    }
+
     /** Three consumers share two queues, which none could do by pulling. */
     static void push(Cluster cluster) throws Exception {
         String topic = cluster.topic("pop_push", 2);
@@ -149,19 +153,25 @@ final class Pops {
                     return true;
                 }));
             }
-            for (int i = 0; i < 300; i++) {
-                cluster.producer.send(Cluster.message(topic, "T", "k" + i, "pop-" + i));
+            int[] sent = {0};
+            while (sent[0] < 300) {
+                send(cluster, topic, sent[0]++);
             }
-            Set<String> all = new TreeSet<>();
-            Cluster.await(() -> "300 messages, got " + all.size(), () -> {
-                receivers.forEach(receiver -> all.addAll(receiver.distinct()));
-                return all.size() == 300;
+            Cluster.await("each consumer to get messages, one of which may have started late", () -> {
+                if (receivers.stream().noneMatch(receiver -> receiver.deliveries.isEmpty())) {
+                    return true;
+                }
+                send(cluster, topic, sent[0]++);
+                return false;
             });
-            for (Receiver receiver : receivers) {
-                Cluster.check(!receiver.deliveries.isEmpty(), "a consumer got nothing");
-            }
+            Set<String> all = new TreeSet<>();
+            Cluster.await(() -> sent[0] + " messages, got " + all.size(), () -> {
+                receivers.forEach(receiver -> all.addAll(receiver.distinct()));
+                return all.size() == sent[0];
+            });
             Thread.sleep(1_000);
-            Cluster.equal("deliveries", 300, receivers.stream().mapToInt(receiver -> receiver.deliveries.size()).sum());
+            int deliveries = receivers.stream().mapToInt(receiver -> receiver.deliveries.size()).sum();
+            Cluster.equal("deliveries", sent[0], deliveries);
         } finally {
             receivers.forEach(Receiver::close);
         }
