@@ -381,17 +381,20 @@ def read_back(command: Command) -> Command:
     return found
 
 
+def plain_send(body: bytes) -> bytes:
+    ext = {name: str(value) for name, value in send_fields().items()}
+    return Command(RequestCode.SEND_MESSAGE_V2, ext=ext, body=body).encode()
+
+
+def plain_pull() -> bytes:
+    ext = {name: str(value) for name, value in pull_fields("T", 0, 0).items()}
+    return Command(RequestCode.PULL_MESSAGE, ext=ext).encode()
+
+
 def test_plain_requests_do_take_the_lane() -> None:
     twin = Twin(SMALL)
-    send = Command(
-        RequestCode.SEND_MESSAGE_V2,
-        ext={name: str(value) for name, value in send_fields().items()},
-        body=b"hello",
-    ).encode()
-    pull = Command(
-        RequestCode.PULL_MESSAGE,
-        ext={name: str(value) for name, value in pull_fields("T", 0, 0).items()},
-    ).encode()
+    send = plain_send(b"hello")
+    pull = plain_pull()
     twin.by_lane(send, 4096)
     assert twin.rig.state.lane.request_count == 0, "the first send opens the topic"
     twin.by_lane(send * 3, 4096)
@@ -407,11 +410,7 @@ def test_plain_requests_do_take_the_lane() -> None:
 
 def test_what_is_kept_back_is_in_the_file_when_asked_for_or_a_second_later() -> None:
     twin = Twin(SMALL)
-    send = Command(
-        RequestCode.SEND_MESSAGE_V2,
-        ext={name: str(value) for name, value in send_fields().items()},
-        body=b"hello",
-    ).encode()
+    send = plain_send(b"hello")
     store = twin.rig.state.store
 
     def entries_in_file() -> int:
@@ -506,15 +505,8 @@ def test_plain_wishes_to_come_later_do_take_the_lane() -> None:
 
 def test_a_reader_closed_by_its_own_answer_carries_out_no_more() -> None:
     twin = Twin(SMALL, looks_ahead=True)
-    send = Command(
-        RequestCode.SEND_MESSAGE_V2,
-        ext={name: str(value) for name, value in send_fields().items()},
-        body=b"x" * 4000,
-    ).encode()
-    pull = Command(
-        RequestCode.PULL_MESSAGE,
-        ext={name: str(value) for name, value in pull_fields("T", 0, 0).items()},
-    ).encode()
+    send = plain_send(b"x" * 4000)
+    pull = plain_pull()
     twin.by_lane(send * 3 + pull * 2, 1 << 16)
     answered = twin.rig.state.lane.request_count
     twin.peer.on_answer = twin.reader.close
