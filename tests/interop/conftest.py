@@ -10,6 +10,21 @@ from tests.harness.processes import Ariane
 from tests.harness.telling import VERDICT
 from tests.interop.clients import Verdicts
 
+PROGRAMS = {
+    Path(__file__).parent / "java": ("target/.compiled", "*.java"),
+    Path(__file__).parent / "go": ("target/interop", "*.go"),
+}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def built_clients() -> None:
+    """Refuse to judge by programs older than their sources: such a run says nothing of either."""
+    for directory, (built, sources) in PROGRAMS.items():
+        made = directory / built
+        newest = max(source.stat().st_mtime for source in directory.glob(sources))
+        if not made.exists() or made.stat().st_mtime < newest:
+            pytest.fail(f"{made} is older than its sources: run `make clients` first")
+
 
 @pytest.fixture(scope="module")
 def ariane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ariane]:

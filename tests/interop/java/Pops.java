@@ -137,7 +137,7 @@ final class Pops {
         }
     }
 
-    private static void send(Cluster cluster, String topic, int number) throws Exception {
+    private static void sendOne(Cluster cluster, String topic, int number) throws Exception {
         cluster.producer.send(Cluster.message(topic, "T", "k" + number, "pop-" + number));
     }
 
@@ -155,13 +155,13 @@ final class Pops {
             }
             int[] sent = {0};
             while (sent[0] < 300) {
-                send(cluster, topic, sent[0]++);
+                sendOne(cluster, topic, sent[0]++);
             }
             Cluster.await("each consumer to get messages, one of which may have started late", () -> {
                 if (receivers.stream().noneMatch(receiver -> receiver.deliveries.isEmpty())) {
                     return true;
                 }
-                send(cluster, topic, sent[0]++);
+                sendOne(cluster, topic, sent[0]++);
                 return false;
             });
             Set<String> all = new TreeSet<>();
@@ -295,7 +295,7 @@ final class Pops {
 
     private static void send(Cluster cluster, String topic, int count) throws Exception {
         for (int i = 0; i < count; i++) {
-            cluster.producer.send(Cluster.message(topic, "T", "k" + i, "pop-" + i));
+            sendOne(cluster, topic, i);
         }
     }
 }
