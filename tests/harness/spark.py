@@ -70,7 +70,7 @@ class Standalone(Server):
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._page}/json", timeout=5) as page:
                 return bool(json.load(page)["aliveworkers"] == self.workers)
-        except OSError:
+        except (OSError, ValueError):  # before all its pages are there it answers with the first
             return False
 
     def _spawn(self, name: str, main: str, words: list[str]) -> Path:

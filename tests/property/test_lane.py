@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from ariane.broker.dispatch import dispatch
 from ariane.clock import ManualClock
-from ariane.codes import RequestCode
+from ariane.codes import PullFlag, RequestCode
 from ariane.config import StoreConfig
 from ariane.errors import ProtocolError
 from ariane.kernel.lane import TopicSlot
@@ -194,11 +194,12 @@ def late_properties(draw: st.DrawFn) -> str:
     return "\x02".join([plain, *(f"{name}\x01{value}" for name, value in asked)]) + end
 
 
+Asked = tuple[int, dict[str, Any], bytes]  # code, fields, body
 odd_numbers = st.sampled_from([-1, 0, 1, 2, 7, "", "x", "1 ", "007", 1 << 33])
 
 
 @st.composite
-def sends(draw: st.DrawFn) -> tuple[int, dict[str, Any], bytes]:
+def sends(draw: st.DrawFn) -> Asked:
     fields = send_fields(
         topic=draw(st.sampled_from(["T", "T", "T", *TOPICS, *TYPED_TOPICS, "New", "bad topic"])),
         queue_id=draw(st.integers(0, 1)),
@@ -217,7 +218,14 @@ def sends(draw: st.DrawFn) -> tuple[int, dict[str, Any], bytes]:
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> tuple[int, dict[str, Any], bytes]:
+def plain_sends(draw: st.DrawFn) -> Asked:
+    text = f"UNIQ_KEY\x01K\x02TAGS\x01{draw(st.sampled_from(['TagA', 'TagB']))}\x02"
+    fields = send_fields(queue_id=draw(st.integers(0, 1)), properties=text)
+    return RequestCode.SEND_MESSAGE_V2, fields, b"hello"
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> Asked:
     entries = draw(
         st.lists(
             st.builds(
@@ -238,7 +246,7 @@ def batches(draw: st.DrawFn) -> tuple[int, dict[str, Any], bytes]:
 
 
 @st.composite
-def pulls(draw: st.DrawFn) -> tuple[int, dict[str, Any], bytes]:
+def pulls(draw: st.DrawFn) -> Asked:
     own = draw(st.booleans())
     fields = pull_fields(
         draw(st.sampled_from(["T", "T", "Other", "Missing"])),
@@ -267,22 +275,24 @@ def long_names(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 @st.composite
+def asked_as(draw: st.DrawFn, opaque: int, asked: Asked) -> Command:
+    """The request as one client or another writes it."""
+    code, fields, body = asked
+    return Command(
+        code,
+        opaque=opaque,
+        flag=draw(st.sampled_from([0, 0, 0, 2])),
+        ext={name: str(value) for name, value in fields.items()},
+        body=body,
+        serializer=draw(st.sampled_from([Serializer.JSON, Serializer.JSON, Serializer.ROCKETMQ])),
+    )
+
+
+@st.composite
 def streams(draw: st.DrawFn) -> list[Command]:
     """Requests as a client might pipeline them."""
     requests = draw(st.lists(st.one_of(sends(), sends(), batches(), pulls()), max_size=30))
-    return [
-        Command(
-            code,
-            opaque=number,
-            flag=draw(st.sampled_from([0, 0, 0, 2])),
-            ext={name: str(value) for name, value in fields.items()},
-            body=body,
-            serializer=draw(
-                st.sampled_from([Serializer.JSON, Serializer.JSON, Serializer.ROCKETMQ])
-            ),
-        )
-        for number, (code, fields, body) in enumerate(requests)
-    ]
+    return [draw(asked_as(number, asked)) for number, asked in enumerate(requests)]
 
 
 def check_equal(hot: Twin, cold: Twin) -> None:
@@ -332,6 +342,92 @@ def test_lane_and_handlers_are_one_with_synchronous_flush(commands: list[Command
         hot.by_lane(command.encode(), 1 << 16)
         cold.by_handlers([read_back(command)])
     check_equal(hot, cold)
+
+
+KNOWN_PULLS: list[dict[str, Any]] = [
+    {},
+    {"subscription": "TagA"},
+    {"consumerGroup": "members", "sysFlag": 0, "subVersion": 5},
+]
+ODD_PULLS: list[dict[str, Any]] = [
+    {"expressionType": "SQL92", "subscription": "TagA"},
+    {"consumerGroup": "members", "sysFlag": 0, "subVersion": 6},
+    {"consumerGroup": "picky", "sysFlag": 0, "subVersion": 5},
+    {"consumerGroup": "newcomers"},
+]
+
+
+@st.composite
+def waiting_pulls(draw: st.DrawFn, ends: list[int]) -> Asked:
+    """Pulls near the ends of two queues, that are held where they find nothing."""
+    queue_id = draw(st.integers(0, 1))
+    fields = pull_fields(
+        "T",
+        queue_id,
+        max(ends[queue_id] + draw(st.sampled_from([0, 0, 0, -1, 1])), 0),
+        suspendTimeoutMillis=draw(st.sampled_from([1000, 15_000])),
+        commitOffset=draw(st.integers(-1, 9)),
+        maxMsgNums=draw(st.sampled_from([1, 32])),
+        **draw(st.sampled_from([*KNOWN_PULLS, *KNOWN_PULLS, *ODD_PULLS])),
+    )
+    fields["sysFlag"] |= PullFlag.SUSPEND | draw(st.sampled_from([0, PullFlag.COMMIT_OFFSET]))
+    return RequestCode.PULL_MESSAGE, fields, b""
+
+
+def first_steps(queue_id: int) -> list[Command]:
+    """After these the lane knows the queue and who pulls from it."""
+    text = "UNIQ_KEY\x01K\x02TAGS\x01TagA\x02"
+    sent = send_fields(queue_id=queue_id, properties=text)
+    send = Command(
+        RequestCode.SEND_MESSAGE_V2,
+        ext={name: str(value) for name, value in sent.items()},
+        body=b"x",
+    )
+    pulls = [
+        Command(
+            RequestCode.PULL_MESSAGE,
+            ext={
+                name: str(value) for name, value in pull_fields("T", queue_id, 0, **known).items()
+            },
+        )
+        for known in KNOWN_PULLS
+    ]
+    return [send, *pulls, send]
+
+
+@settings(max_examples=150)
+@given(st.data(), st.sampled_from([SMALL, SYNC]))
+def test_pulls_that_waited_are_answered_alike(data: st.DataObject, config: StoreConfig) -> None:
+    hot, cold = Twin(config), Twin(config)
+    cold.rig.state.lane.shortcut_of = lambda *_: lambda _first: None  # type: ignore[method-assign]
+    commands = [command for queue_id in (0, 1) for command in first_steps(queue_id)]
+    for number in range(data.draw(st.integers(len(commands), 40))):
+        ends = [cold.rig.state.store.max_offset("T", queue_id) for queue_id in (0, 1)]
+        if number < len(commands):
+            command = commands[number]
+        else:
+            kinds = st.one_of(plain_sends(), plain_sends(), sends(), waiting_pulls(ends))
+            command = data.draw(asked_as(number, data.draw(kinds)))
+        hot.by_lane(command.encode(), 1 << 16)
+        cold.by_handlers([read_back(command)])
+        pause_s = data.draw(st.sampled_from([0, 0, 0, 0.2, 1.0]))
+        for twin in (hot, cold):
+            twin.rig.clock.advance(pause_s)
+        assert len(hot.rig.state.held) == len(cold.rig.state.held)
+    check_equal(hot, cold)
+
+
+def test_a_pull_that_waited_is_answered_by_the_lane() -> None:
+    twin = Twin(SMALL)
+    send = plain_send(b"hello")
+    twin.by_lane(send + plain_pull() + send, 4096)  # a new group makes every check be made again
+    for offset in (2, 3):
+        twin.by_lane(plain_pull(offset, sysFlag=6, suspendTimeoutMillis=15_000), 4096)
+        answered = len(twin.peer.answers())
+        assert len(twin.rig.state.held) == 1
+        twin.by_lane(send, 4096)
+        assert len(twin.peer.answers()) == answered + 2, "before the loop's next turn"
+        assert len(twin.rig.state.held) == 0
 
 
 @st.composite
@@ -386,8 +482,8 @@ def plain_send(body: bytes) -> bytes:
     return Command(RequestCode.SEND_MESSAGE_V2, ext=ext, body=body).encode()
 
 
-def plain_pull() -> bytes:
-    ext = {name: str(value) for name, value in pull_fields("T", 0, 0).items()}
+def plain_pull(offset: int = 0, **fields: object) -> bytes:
+    ext = {name: str(value) for name, value in pull_fields("T", 0, offset, **fields).items()}
     return Command(RequestCode.PULL_MESSAGE, ext=ext).encode()
 
 

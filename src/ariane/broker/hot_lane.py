@@ -11,16 +11,18 @@ Invariant: whatever the lane does, the handlers would have done to the byte.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from ariane.broker.filters import TAG_TYPES
 from ariane.broker.message_types import declared_type
 from ariane.broker.messages import own_properties
 from ariane.codes import PullFlag
-from ariane.kernel.lane import Grant, Lane, LaneReader, TopicSlot, grant_key_of
+from ariane.kernel.lane import Grant, HeldPull, Lane, LaneReader, TopicSlot, grant_key_of
 from ariane.kernel.log import Queue, Tags
 from ariane.kernel.waiting import Shelf, Waiting
-from ariane.protocol.command import FrameReader, command_of
+from ariane.protocol.command import Command, FrameReader, Serializer, command_of
 from ariane.protocol.limits import FRAME_BYTES_MAX, HEADER_BYTES_MAX
 from ariane.store.delays import delays_ms_of
 from ariane.store.hosts import host_bytes_of
@@ -142,16 +144,14 @@ class HotLane:
     def granted(self, header: PullHeader, access: Access) -> None:
         """A pull that found messages was carried out; the next alike may take the lane."""
         state = self._state
-        has_own = header.system_flag & PullFlag.SUBSCRIPTION
-        subscription = (header.subscription or "").encode() if has_own else None
-        key = grant_key_of(header.group.encode(), header.topic.encode(), subscription)
+        key = _grant_key_of(header)
         grant = self._lane.grants.get(key)
         if grant is None:
             offsets, topic, group = state.offsets, header.topic, header.group
             grant = self._lane.grants[key] = Grant(
                 [None] * access.topic.read_queue_count,
                 None if access.tag_codes is None else Tags(access.tag_codes),
-                0 if has_own else self._subscription_version(header),
+                self._subscription_version(header),
                 lambda queue_id, offset: offsets.commit(topic, group, queue_id, offset),
                 offsets.pulled_of(topic, group),
                 access.group.system_flag,
@@ -160,7 +160,24 @@ class HotLane:
             self._owners[grant] = (topic, group)
         grant.queues[header.queue_id] = state.store.queue(header.topic, header.queue_id)
 
+    def shortcut_of(self, header: PullHeader, command: Command) -> Callable[[int], bytes | None]:
+        """How the lane answers a pull that has to wait, from a queue offset on, once it may."""
+        if header.expression_type not in TAG_TYPES or header.system_flag & PullFlag.CLASS_FILTER:
+            return _no_shortcut
+        return HeldPull(
+            self._lane,
+            _grant_key_of(header),
+            command.opaque,
+            command.serializer is Serializer.ROCKETMQ,
+            queue_id=header.queue_id,
+            count_max=header.count_max,
+            system_flag=header.system_flag,
+            version=header.subscription_version,
+        ).answer
+
     def _subscription_version(self, header: PullHeader) -> int:
+        if header.system_flag & PullFlag.SUBSCRIPTION:
+            return 0
         members = self._state.clients.consumer_group(header.group)
         subscription = None if members is None else members.subscription(header.topic)
         return -1 if subscription is None else subscription.version
@@ -181,7 +198,9 @@ class HotLane:
 
     def _arrived(self, queues: list[Queue]) -> None:
         for queue in queues:
-            self._state.arrived(queue.topic.decode(), queue.queue_id)
+            topic = queue.topic.decode()
+            self._state.held.answer_at_once(topic, queue.queue_id)
+            self._state.arrived(topic, queue.queue_id)
 
     def _count(self) -> None:
         """Bring what took the lane into the broker's counts."""
@@ -199,3 +218,13 @@ class HotLane:
         messages, byte_count = self._counted.get(counted, (0, 0))
         self._counted[counted] = (counted.message_count, counted.byte_count)
         return counted.message_count - messages, counted.byte_count - byte_count
+
+
+def _no_shortcut(_first: int) -> None:
+    """The lane knows tags only."""
+
+
+def _grant_key_of(header: PullHeader) -> bytes:
+    has_own = header.system_flag & PullFlag.SUBSCRIPTION
+    subscription = (header.subscription or "").encode() if has_own else None
+    return grant_key_of(header.group.encode(), header.topic.encode(), subscription)

@@ -82,7 +82,10 @@ class Reply:
 
 @dataclass(slots=True)
 class Held:
-    """A request waiting for messages in one queue; `again` repeats it from a queue offset on."""
+    """A request waiting for messages in one queue; `again` repeats it from a queue offset on.
+
+    `shortcut` does the same when that is plain, and has the answer's bytes; None when it is not.
+    """
 
     request: Request[Any]
     topic: str
@@ -90,6 +93,7 @@ class Held:
     queue_offset: int  # everything before it has been looked at
     until_s: float
     again: Callable[[int], Reply]
+    shortcut: Callable[[int], bytes | None]
 
 
 class RejectedWith(RequestRejected):

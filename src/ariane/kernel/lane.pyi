@@ -90,4 +90,19 @@ class LaneReader:
     def received(self, byte_count: int) -> list[Any]: ...
     def close(self) -> None: ...
 
+class HeldPull:
+    def __init__(
+        self,
+        lane: Lane,
+        grant_key: bytes,
+        opaque: int,
+        is_binary: bool,
+        *,
+        queue_id: int,
+        count_max: int,
+        system_flag: int,
+        version: int,
+    ) -> None: ...
+    def answer(self, first: int) -> bytes | None: ...
+
 def grant_key_of(group: bytes, topic: bytes, subscription: bytes | None) -> bytes: ...

@@ -78,6 +78,14 @@ cdef struct Place:
     uint32_t hash
     PyObject* slot
 
+# What a pull asks for, apart from whose it is.
+cdef struct Asked:
+    int64_t queue_id
+    int64_t first
+    int64_t count_max
+    int64_t system_flag
+    int64_t version         # of the subscription
+
 # A whole frame whose header has been read.
 cdef struct Frame:
     uint8_t* start
@@ -187,6 +195,7 @@ cdef class Lane:
     cdef Output now
     cdef Output later
     cdef int64_t later_offset
+    cdef Output late                # the answer to a pull that waited
     cdef list arrivals
     cdef uint8_t* text
     cdef uint8_t* scratch
@@ -221,6 +230,7 @@ cdef class Lane:
         self.held_bytes_max = held_bytes_max
         self.now = Output()
         self.later = Output()
+        self.late = Output()
         self.arrivals = []
         self.held_replies = []
         self.ahead_max = 1
@@ -352,6 +362,51 @@ cdef class Lane:
             raise FrameError(reason)
         if self.moves_visible:
             self.log.visible = self.log.end
+        return 0
+
+    cdef bint answer_pull(self, Head* head, Asked* asked, Grant grant, Output output) except -1:
+        """Answer a pull that has leave and finds messages; False, with nothing done, when the handlers must look."""
+        cdef Queue queue
+        cdef ReadLimits limits = self.limits
+        cdef ReadResult result
+        cdef Text[MESSAGES_PER_READ_MAX] slices
+        if asked.queue_id >= PyList_GET_SIZE(grant.queues):
+            return False
+        if not asked.system_flag & SUBSCRIPTION and asked.version > grant.subscription_version:
+            return False
+        queue = <Queue> grant.queues[asked.queue_id]
+        if queue is None or asked.first < queue.min_offset:
+            return False
+        self.show()
+        limits.count_max = <int32_t> max(asked.count_max, 1)
+        limits.scan_count_max = max(limits.scan_count_max, asked.count_max)
+        read_entries(self.log, queue, asked.first, grant.tags, &limits, slices, &result)
+        if result.count == 0:
+            return False
+        grant.pulled[asked.queue_id] = result.next_offset
+        grant.message_count += result.count
+        grant.byte_count += result.bytes
+        self.write_found(head, queue, grant, slices, &result, output)
+        return True
+
+    cdef int write_found(self, Head* head, Queue queue, Grant grant, Text* slices, ReadResult* result, Output output) except -1:
+        """Fields in the order of `protocol.headers.pull.PullReply`, then the records as they lie in the log."""
+        cdef ReplyFrame reply
+        cdef uint8_t* to
+        cdef int i
+        begin_reply(&reply, output.room(512 + result.bytes), head, 0, FOUND_REMARK)
+        put_number(&reply, "suggestWhichBrokerId", 20, 0)
+        put_number(&reply, "groupSysFlag", 12, grant.group_flags)
+        put_number(&reply, "nextBeginOffset", 15, result.next_offset)
+        put_number(&reply, "maxOffset", 9, visible_end(self.log, queue))
+        put_number(&reply, "minOffset", 9, queue.min_offset)
+        put_number(&reply, "topicSysFlag", 12, grant.topic_flags)
+        end_header(&reply, head, FOUND_REMARK, result.bytes)
+        to = reply.to
+        for i in range(result.count):
+            memcpy(to, slices[i].at, slices[i].size)
+            to += slices[i].size
+        output.size = to - output.data
         return 0
 
     def end_round(self) -> None:
@@ -856,16 +911,12 @@ cdef class LaneReader:
         cdef Field* group = NULL
         cdef Field* topic = NULL
         cdef Field* subscription = NULL
-        cdef int64_t queue_id = -1, first = -1, count_max = -1, system_flag = -1, commit_offset = 0
-        cdef int64_t suspend_ms = -1, version = 0, ignored
+        cdef Asked asked = Asked(-1, -1, -1, -1, 0)
+        cdef int64_t commit_offset = 0, suspend_ms = -1, ignored
         cdef bint has_commit = False
         cdef Field* field
         cdef int i
         cdef Grant grant
-        cdef Queue queue
-        cdef ReadLimits limits
-        cdef ReadResult result
-        cdef Text[MESSAGES_PER_READ_MAX] slices
         for i in range(head.field_count):
             field = &head.fields[i]
             if named(field, "consumerGroup", 13):
@@ -873,16 +924,16 @@ cdef class LaneReader:
             elif named(field, "topic", 5):
                 topic = field
             elif named(field, "queueId", 7):
-                if not number(field, &queue_id):
+                if not number(field, &asked.queue_id):
                     return False
             elif named(field, "queueOffset", 11):
-                if not wide_number(field, &first):
+                if not wide_number(field, &asked.first):
                     return False
             elif named(field, "maxMsgNums", 10):
-                if not number(field, &count_max):
+                if not number(field, &asked.count_max):
                     return False
             elif named(field, "sysFlag", 7):
-                if not number(field, &system_flag):
+                if not number(field, &asked.system_flag):
                     return False
             elif named(field, "commitOffset", 12):
                 if not wide_number(field, &commit_offset):
@@ -892,7 +943,7 @@ cdef class LaneReader:
                 if not wide_number(field, &suspend_ms):
                     return False
             elif named(field, "subVersion", 10):
-                if not wide_number(field, &version):
+                if not wide_number(field, &asked.version):
                     return False
             elif named(field, "subscription", 12):
                 subscription = field
@@ -902,54 +953,53 @@ cdef class LaneReader:
             elif named(field, "maxMsgBytes", 11) or named(field, "requestSource", 13):
                 if not number(field, &ignored):
                     return False
-        if (group == NULL or topic == NULL or group.is_escaped or topic.is_escaped or queue_id < 0 or first < 0
-                or count_max < 0 or system_flag < 0 or system_flag & CLASS_FILTER or not has_commit or suspend_ms < 0
+        if (group == NULL or topic == NULL or group.is_escaped or topic.is_escaped or asked.queue_id < 0
+                or asked.first < 0 or asked.count_max < 0 or asked.system_flag < 0 or asked.system_flag & CLASS_FILTER or not has_commit or suspend_ms < 0
                 or (subscription != NULL and subscription.is_escaped) or head.flag & ONE_WAY_FLAG):
             return False
         grant = lane.grants.get(grant_key(group.value, topic.value,
-                                          subscription if system_flag & SUBSCRIPTION else NULL))
-        if grant is None or queue_id >= PyList_GET_SIZE(grant.queues):
+                                          subscription if asked.system_flag & SUBSCRIPTION else NULL))
+        if grant is None or not lane.answer_pull(head, &asked, grant, lane.now):
             return False
-        if not system_flag & SUBSCRIPTION and version > grant.subscription_version:
-            return False
-        queue = <Queue> grant.queues[queue_id]
-        if queue is None or first < queue.min_offset:
-            return False
-        lane.show()
-        limits = lane.limits
-        limits.count_max = <int32_t> max(count_max, 1)
-        limits.scan_count_max = max(limits.scan_count_max, count_max)
-        read_entries(lane.log, queue, first, grant.tags, &limits, slices, &result)
-        if result.count == 0:
-            return False
-        if system_flag & COMMIT_OFFSET:
-            grant.commit(queue_id, commit_offset)
-        grant.pulled[queue_id] = result.next_offset
-        grant.message_count += result.count
-        grant.byte_count += result.bytes
-        self.answer_pull(head, queue, grant, slices, &result)
+        if asked.system_flag & COMMIT_OFFSET:
+            grant.commit(asked.queue_id, commit_offset)
         return True
 
-    cdef int answer_pull(self, Head* head, Queue queue, Grant grant, Text* slices, ReadResult* result) except -1:
-        """Fields in the order of `protocol.headers.pull.PullReply`, then the records as they lie in the log."""
+
+@cython.final
+cdef class HeldPull:
+    """A pull that waits for messages. When some have come the lane may answer it as if it had come just now."""
+
+    cdef Lane lane
+    cdef bytes grant_key
+    cdef Asked asked
+    cdef int32_t opaque
+    cdef bint is_binary
+
+    def __init__(self, Lane lane not None, bytes grant_key not None, int32_t opaque, bint is_binary, *, int64_t queue_id,
+                 int64_t count_max, int64_t system_flag, int64_t version):
+        self.lane = lane
+        self.grant_key = grant_key
+        self.opaque = opaque
+        self.is_binary = is_binary
+        self.asked = Asked(queue_id, 0, count_max, system_flag, version)
+
+    def answer(self, int64_t first) -> bytes | None:
+        """The answer with what there is from `first` on; None when the handlers must look."""
         cdef Lane lane = self.lane
-        cdef ReplyFrame reply
-        cdef uint8_t* to
-        cdef int i
-        begin_reply(&reply, lane.now.room(512 + result.bytes), head, 0, FOUND_REMARK)
-        put_number(&reply, "suggestWhichBrokerId", 20, 0)
-        put_number(&reply, "groupSysFlag", 12, grant.group_flags)
-        put_number(&reply, "nextBeginOffset", 15, result.next_offset)
-        put_number(&reply, "maxOffset", 9, visible_end(lane.log, queue))
-        put_number(&reply, "minOffset", 9, queue.min_offset)
-        put_number(&reply, "topicSysFlag", 12, grant.topic_flags)
-        end_header(&reply, head, FOUND_REMARK, result.bytes)
-        to = reply.to
-        for i in range(result.count):
-            memcpy(to, slices[i].at, slices[i].size)
-            to += slices[i].size
-        lane.now.size = to - lane.now.data
-        return 0
+        cdef Grant grant = lane.grants.get(self.grant_key)
+        cdef Head head
+        if grant is None or lane.begin() <= 0:
+            return None
+        head.opaque = self.opaque
+        head.is_binary = self.is_binary
+        self.asked.first = first
+        try:
+            if not lane.answer_pull(&head, &self.asked, grant, lane.late):
+                return None
+        except FrameError:
+            return None  # the log cannot be written
+        return lane.late.take()
 
 
 cdef inline bint scan_header(const uint8_t* at, uint32_t word, Head* head) noexcept nogil:

@@ -44,6 +44,10 @@ class Peer:
         self.is_closed = False
         self.on_close: list[Callable[[Any], None]] = []
         self.sent: list[Command] = []
+        self.written: list[bytes] = []
+
+    def write(self, frame: bytes) -> None:
+        self.written.append(frame)
 
     def send(self, command: Command) -> None:
         self.sent.append(command)
@@ -63,6 +67,7 @@ class Rig:
         self.held = LongPolling(self.store, self.timers)  # type: ignore[arg-type]
         self.peer = Peer()
         self.reads = 0
+        self.is_lane_open = False
 
     def pull(
         self, queue_id: int = 0, *, offset: int = 0, tag: str = "*", wait_s: float = 15.0
@@ -71,7 +76,13 @@ class Rig:
         request = Request(Command(11, opaque=opaque), None, self.peer)  # type: ignore[arg-type]
         until_s = self.clock.monotonic_s() + wait_s
         again = lambda first: self.read(queue_id, first, tag)  # noqa: E731 - it is one value of Held
-        self.held.hold(Held(request, "T", queue_id, offset, until_s, again))
+        shortcut = lambda first: self.frame(queue_id, first, opaque)  # noqa: E731 - as above
+        self.held.hold(Held(request, "T", queue_id, offset, until_s, again, shortcut))
+
+    def frame(self, queue_id: int, first: int, opaque: int) -> bytes | None:
+        """What the lane answers, when it is open."""
+        end = self.store.max_offset("T", queue_id)
+        return b"%d from %d" % (opaque, first) if self.is_lane_open and end > first else None
 
     def read(self, queue_id: int, first: int, tag: str) -> Reply:
         self.reads += 1
@@ -102,6 +113,42 @@ def test_an_arrival_wakes_the_pulls_of_its_queue_only() -> None:
     rig.clock.advance(0)
     assert rig.answers() == [(1, 0, b"0 "), (2, 0, b"0 ")]
     assert len(rig.held) == 1
+
+
+def test_the_lane_answers_at_once_what_it_can() -> None:
+    rig = Rig()
+    rig.is_lane_open = True
+    rig.pull(0)
+    rig.pull(1)
+    rig.store.tags["T", 0] += ["a"]
+    rig.held.answer_at_once("T", 0)
+    rig.held.answer_at_once("T", 1)
+    assert (rig.peer.written, rig.reads, len(rig.held)) == ([b"1 from 0"], 0, 1)
+    assert [queue.is_waiting for queue in rig.store.queues.values()] == [False, True]
+
+
+def test_what_the_lane_leaves_is_for_the_handlers() -> None:
+    rig = Rig()
+    rig.pull()
+    rig.store.tags["T", 0] += ["a"]
+    rig.held.answer_at_once("T", 0)
+    assert (rig.peer.written, len(rig.held)) == ([], 1)
+    rig.held.arrived("T", 0)
+    rig.clock.advance(0)
+    assert rig.answers() == [(1, 0, b"0 ")]
+
+
+def test_the_lane_answers_when_a_message_becomes_visible() -> None:
+    rig = Rig()
+    rig.is_lane_open = True
+    rig.store.visible["T", 0] = 0
+    rig.pull()
+    rig.arrive("a")
+    rig.clock.advance(0)
+    assert rig.peer.written == []
+    rig.store.visible["T", 0] = 1
+    rig.store.on_advance[0]()
+    assert (rig.peer.written, rig.reads) == ([b"1 from 0"], 0)
 
 
 def test_arrivals_of_one_turn_are_read_together() -> None:
@@ -236,7 +283,9 @@ def test_there_is_an_end_to_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nobody_waits_for_a_one_way_pull() -> None:
     rig = Rig()
     request = Request(Command(11, flag=2), None, rig.peer)  # type: ignore[arg-type]
-    rig.held.hold(Held(request, "T", 0, 0, 15.0, lambda first: rig.read(0, first, "*")))
+    rig.held.hold(
+        Held(request, "T", 0, 0, 15.0, lambda first: rig.read(0, first, "*"), lambda _: None)
+    )
     assert len(rig.held) == 0
 
 

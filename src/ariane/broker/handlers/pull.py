@@ -83,6 +83,7 @@ def pull(request: PullRequest, state: BrokerState) -> Reply | Held:
         queue_offset=header.queue_offset,
         until_s=state.clock.monotonic_s() + suspend_s(header, state),
         again=lambda first: carry_out(header, first, state),
+        shortcut=state.lane.shortcut_of(header, request.command),
     )
 
 
