@@ -40,6 +40,7 @@ from ariane.errors import ConfigError
 from ariane.protocol.message import UniqueKeys
 from ariane.remoting.client import ConnectionPool
 from ariane.remoting.connection import Connection, ConnectionLimits, Handler
+from ariane.remoting.poller import Poller, poller_of
 from ariane.remoting.server import Server, bind, serve
 from ariane.store import config_files
 from ariane.store.store import Store
@@ -85,6 +86,7 @@ class Broker:
         self._random = random
         self._timers = timers
         self._servers: list[Server] = []
+        self._poller: Poller | None = None
         self._jobs: list[Timer] = []
         self._state: BrokerState | None = None
         self._saver: Saver | None = None
@@ -166,7 +168,8 @@ class Broker:
         updates.load(self._disk)
         open_store = partial(Store.open, store_host=address)
         if self._has_threads:
-            open_store = partial(open_store, post=post, loop=loop)
+            self._poller = poller_of(loop)
+            open_store = partial(open_store, post=post, loop=self._poller or loop)
         store_config = updates.applied_to(self._store_config)
         store = await self._off_loop(open_store, store_config, self._disk, self._clock)
         try:
@@ -221,6 +224,7 @@ class Broker:
             on_close=self.state.clients.closed,
             timers=self._timers,
             limits=self._limits,
+            poller=self._poller,
         )
 
     def _schedule(self) -> None:
@@ -251,6 +255,8 @@ class Broker:
 
     def _close(self) -> None:
         """Write everything for the last time, and stop the store cleanly."""
+        if self._poller is not None:
+            self._poller.close()
         if self._saver is not None:
             self._saver.close()
         if self._state is None:

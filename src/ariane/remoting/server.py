@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import logging
 import resource
-import select
 import socket
 from collections import Counter
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from typing import Final
 from ariane.clock import Timers
 from ariane.protocol.command import SCRATCH_BYTES, ByteBudget
 from ariane.remoting.connection import Connection, ConnectionLimits, DecoderOf, Handler
-from ariane.remoting.poller import Poller
+from ariane.remoting.poller import Poller, poller_of
 from ariane.remoting.transport import SocketTransport
 
 logger = logging.getLogger("ariane.remoting")
@@ -44,6 +43,7 @@ class Server:
         connections_max: int,
         unfinished_bytes_max: int,
         limits: ConnectionLimits,
+        poller: Poller | None,
     ) -> None:
         self.host = ""
         self.port = 0
@@ -64,13 +64,14 @@ class Server:
         self._scratch = bytearray(SCRATCH_BYTES)
         self._budget = ByteBudget(unfinished_bytes_max)
         self._listener: socket.socket | None = None
-        self._poller: Poller | None = None
+        self._poller = poller
+        self._own_poller: Poller | None = None
         self._check_timer = timers.every(CHECK_S, self._check)
 
     async def listen(self, where: socket.socket | tuple[str, int]) -> None:
         """Bind and accept; port 0 picks a free one."""
-        if hasattr(select, "epoll"):
-            self._poller = Poller(asyncio.get_running_loop())
+        if self._poller is None:
+            self._poller = self._own_poller = poller_of(asyncio.get_running_loop())
         self._listener = bind(*where) if isinstance(where, tuple) else where
         self._listener.setblocking(False)
         self._listener.listen(BACKLOG)
@@ -127,8 +128,8 @@ class Server:
                 connection.drop("the server has stopped")
             if late:
                 await asyncio.wait(late)
-        if self._poller is not None:
-            self._poller.close()
+        if self._own_poller is not None:
+            self._own_poller.close()
 
     def _connection(self) -> Connection:
         return Connection(
@@ -220,8 +221,12 @@ async def serve(
     connections_max: int = CONNECTIONS_MAX,
     unfinished_bytes_max: int = UNFINISHED_BYTES_MAX,
     limits: ConnectionLimits | None = None,
+    poller: Poller | None = None,
 ) -> Server:
-    """Listen on `host:port`, or on what is already `bound`; `handler` gets every request."""
+    """Listen on `host:port`, or on what is already `bound`; `handler` gets every request.
+
+    The sockets are watched by `poller`, or by one of the server's own.
+    """
     server = Server(
         handler=handler,
         timers=timers,
@@ -231,6 +236,7 @@ async def serve(
         connections_max=connections_max,
         unfinished_bytes_max=unfinished_bytes_max,
         limits=limits or ConnectionLimits(),
+        poller=poller,
     )
     try:
         await server.listen(bound or (host, port))

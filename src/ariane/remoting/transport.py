@@ -37,7 +37,7 @@ class SocketTransport(asyncio.Transport):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._loop = loop
         self._watcher = watcher or loop
-        self._facts["after_round"] = None if watcher is None else watcher.after_round
+        self._facts["after_round"] = None if watcher is None else watcher.call_soon
         self._socket = connected
         self._protocol = protocol
         self._descriptor = connected.fileno()

@@ -18,10 +18,13 @@ Post = Callable[[Callable[[], None]], None]
 
 
 class EventLoop(Protocol):
-    """What the store asks of the loop it is driven by, beside `post`; asyncio's has it."""
+    """What the store asks of the loop it is driven by, beside `post`; asyncio's has it.
+
+    A `Poller` has it too, and calls soonest: when the requests that are there have been served.
+    """
 
     def call_soon(self, callback: Callable[[], None]) -> Any:
-        """Call once, in the next turn of the loop; from the loop's own thread."""
+        """Call once, before the loop sleeps again; from the loop's own thread."""
         ...
 
     def add_reader(self, descriptor: int, callback: Callable[[], None]) -> Any:

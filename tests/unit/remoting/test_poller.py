@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ariane.remoting.poller import ROUND_EVENTS, Poller
+from ariane.remoting.poller import ROUND_EVENTS, ROUNDS_MAX, Poller
 from tests.unit.remoting.peers import soon
 
 
@@ -51,7 +51,7 @@ async def test_a_round_serves_all_that_are_ready_and_then_ends_once(sockets: Soc
         seen.append(number)
         if "asked" not in asked:
             asked.append("asked")
-            poller.after_round(lambda: seen.append("end"))
+            poller.call_soon(lambda: seen.append("end"))
 
     asked: list[str] = []
     for number in range(5):
@@ -67,7 +67,7 @@ async def test_a_round_serves_all_that_are_ready_and_then_ends_once(sockets: Soc
 async def test_between_rounds_the_loop_calls_back(sockets: Sockets) -> None:
     poller = Poller(asyncio.get_running_loop())
     called = asyncio.Event()
-    poller.after_round(called.set)
+    poller.call_soon(called.set)
     assert not called.is_set()
     await soon(called.wait())
     poller.close()
@@ -82,7 +82,7 @@ async def test_a_callback_that_fails_takes_nothing_from_the_others(sockets: Sock
 
     def fails() -> None:
         sockets.near[0].recv(10)
-        poller.after_round(lambda: seen.append("end"))
+        poller.call_soon(lambda: seen.append("end"))
         raise RuntimeError("broken")
 
     poller.add_reader(sockets.pair(), fails)
@@ -154,3 +154,60 @@ async def test_more_than_a_round_holds_are_all_served(sockets: Sockets) -> None:
     await soon(all_served.wait())
     assert sorted(served) == list(range(ROUND_EVENTS + 10))
     poller.close()
+
+
+async def test_what_comes_during_a_round_is_served_before_the_loop_goes_on(
+    sockets: Sockets,
+) -> None:
+    loop = asyncio.get_running_loop()
+    poller = Poller(loop)
+    seen: list[str] = []
+
+    def first() -> None:
+        sockets.near[0].recv(10)
+        seen.append("first")
+        loop.call_soon(seen.append, "loop")
+        sockets.far[1].send(b"x")
+        poller.call_soon(lambda: poller.call_soon(lambda: seen.append("end")))
+
+    poller.add_reader(sockets.pair(), first)
+    poller.add_reader(
+        sockets.pair(), lambda: seen.append(f"second {sockets.near[1].recv(10).decode()}")
+    )
+    sockets.far[0].send(b"x")
+    await turn()
+    assert seen == ["first", "end", "second x", "loop"]
+    poller.close()
+
+
+async def test_a_busy_socket_leaves_the_loop_its_turns(sockets: Sockets) -> None:
+    loop = asyncio.get_running_loop()
+    poller = Poller(loop)
+    rounds: list[int] = []
+    waits: list[int] = []
+
+    def readable() -> None:  # and stays so
+        if len(rounds) % ROUNDS_MAX == 0:
+            loop.call_soon(lambda: waits.append(len(rounds)))
+        rounds.append(1)
+
+    poller.add_reader(sockets.pair(), readable)
+    sockets.far[0].send(b"x")
+    await turn(12)
+    poller.close()
+    assert len(waits) > 3
+    assert waits == [ROUNDS_MAX * (number + 1) for number in range(len(waits))]
+
+
+async def test_a_poller_may_be_closed_within_a_round(sockets: Sockets) -> None:
+    poller = Poller(asyncio.get_running_loop())
+    seen: list[str] = []
+
+    def readable() -> None:
+        seen.append("served")
+        poller.close()
+
+    poller.add_reader(sockets.pair(), readable)
+    sockets.far[0].send(b"x")
+    await turn()
+    assert seen == ["served"]
