@@ -477,8 +477,8 @@ def read_back(command: Command) -> Command:
     return found
 
 
-def plain_send(body: bytes) -> bytes:
-    ext = {name: str(value) for name, value in send_fields().items()}
+def plain_send(body: bytes, topic: str = "T") -> bytes:
+    ext = {name: str(value) for name, value in send_fields(topic=topic).items()}
     return Command(RequestCode.SEND_MESSAGE_V2, ext=ext, body=body).encode()
 
 
@@ -502,6 +502,34 @@ def test_plain_requests_do_take_the_lane() -> None:
     twin.rig.topic("T", queues=3)
     twin.by_lane(send, 4096)
     assert twin.rig.state.lane.request_count == 5, "a change makes every check be made again"
+
+
+def test_a_change_closes_what_it_is_about() -> None:
+    twin = Twin(replace(SMALL, segment_bytes=1 << 20, index_entry_count=5000))
+    topics = [f"Many{number}" for number in range(100)]  # some of them collide in the lane's table
+    for topic in topics:
+        twin.rig.topic(topic, queues=1)
+    sends = {topic: plain_send(b"x", topic=topic) for topic in topics}
+    for topic in topics:
+        twin.by_lane(sends[topic], 4096)
+
+    def by_lane(topic: str) -> int:
+        before = twin.rig.state.lane.request_count
+        twin.by_lane(sends[topic], 4096)
+        return twin.rig.state.lane.request_count - before
+
+    assert [by_lane(topic) for topic in topics] == [1] * 100
+    for changed in topics[::7]:
+        twin.rig.topic(changed, queues=1, permission=4)
+    assert [by_lane(topic) for topic in topics] == [
+        0 if number % 7 == 0 else 1 for number in range(100)
+    ]
+    assert twin.peer.raw.count(b'"code":16') == 15
+    for changed in topics[::7]:
+        twin.rig.topic(changed, queues=1)
+        assert (by_lane(changed), by_lane(changed)) == (0, 1)
+    twin.rig.subscribe("latecomers", topics[0], "*", version=1)
+    assert [by_lane(topic) for topic in topics] == [1] * 100, "consumers do not concern sends"
 
 
 def test_what_is_kept_back_is_in_the_file_when_asked_for_or_a_second_later() -> None:

@@ -3,8 +3,10 @@
 Theory of operation. The lane carries out a plain send when its topic has been opened, and a pull
 when it has been granted. A handler that has just carried out such a request the long way, with all
 its checks, opens the topic's queue or grants the pull; so the first request of a kind is slow and
-the rest are not. Whenever anything that a check looked at changes (a topic, group, subscription,
-setting, a reset offset) everything is forgotten and learnt again.
+the rest are not. Whenever anything that a check looked at changes, what it allowed is forgotten
+and learnt again: a changed topic is closed, every grant is taken back when a topic, a group, a
+subscription or an offset is changed by others than the consumers themselves, and a changed setting
+undoes everything.
 
 Invariant: whatever the lane does, the handlers would have done to the byte.
 """
@@ -79,10 +81,10 @@ class HotLane:
         self.configure()
         state.updates.on_change.append(self.configure)
         state.stats.refresh.append(self._count)
-        state.topics.on_change.append(self.forget)
-        state.groups.on_change.append(self.forget)
-        state.clients.on_change.append(self.forget)
-        state.offsets.on_reset.append(lambda topic, _group: self.forget(topic))
+        state.topics.on_change.append(self._topic_changed)
+        state.groups.on_change.append(self._take_back)
+        state.clients.on_change.append(self._take_back)
+        state.offsets.on_reset.append(lambda topic, _group: self._take_back(topic))
 
     @property
     def request_count(self) -> int:
@@ -109,7 +111,7 @@ class HotLane:
             bytes_max=READ_BYTES_MAX,
             **state.store.read_limits,
         )
-        self.forget()
+        self._forget()
 
     def reader_of(self, connection: Connection) -> FrameReader:
         """The decoder of one connection, whose plain requests take the lane."""
@@ -182,8 +184,28 @@ class HotLane:
         subscription = None if members is None else members.subscription(header.topic)
         return -1 if subscription is None else subscription.version
 
-    def forget(self, _name: str = "") -> None:
-        """Something a check looked at has changed: let every check be made again."""
+    def _topic_changed(self, name: str) -> None:
+        """Let sends to a topic, or to all when it has no name, and every pull be checked again."""
+        if not name:
+            self._forget()
+            return
+        slot = self._lane.topics.get(name.encode())
+        if slot is not None:
+            self._count_slot(slot)
+            self._counted.pop(slot, None)
+            self._lane.close_topic(slot)
+        self._take_back(name)
+
+    def _take_back(self, _name: str) -> None:
+        """Let every pull be checked again."""
+        self._count_grants()
+        for grant in self._owners:
+            self._counted.pop(grant, None)
+        self._owners.clear()
+        self._lane.grants.clear()
+
+    def _forget(self) -> None:
+        """Let everything be checked again."""
         self._count()
         self._counted.clear()
         self._owners.clear()
@@ -204,15 +226,20 @@ class HotLane:
 
     def _count(self) -> None:
         """Bring what took the lane into the broker's counts."""
-        stats = self._state.stats
         for slot in self._lane.topics.values():
-            stats.put_to(slot.name.decode()).add(*self._gain(slot))
+            self._count_slot(slot)
         for shelf in (self._waiting.levels, self._waiting.times):
             messages, byte_count = shelf.take()
             if messages:
-                stats.put_to(shelf.name.decode()).add(messages, byte_count)
+                self._state.stats.put_to(shelf.name.decode()).add(messages, byte_count)
+        self._count_grants()
+
+    def _count_slot(self, slot: TopicSlot) -> None:
+        self._state.stats.put_to(slot.name.decode()).add(*self._gain(slot))
+
+    def _count_grants(self) -> None:
         for grant, (topic, group) in self._owners.items():
-            stats.got_by(topic, group).add(*self._gain(grant))
+            self._state.stats.got_by(topic, group).add(*self._gain(grant))
 
     def _gain(self, counted: TopicSlot | Grant) -> tuple[int, int]:
         messages, byte_count = self._counted.get(counted, (0, 0))

@@ -434,8 +434,17 @@ cdef class Lane:
             self.on_arrivals(arrivals)
         return 0
 
+    def close_topic(self, TopicSlot slot not None) -> None:
+        """Let sends to this topic take the lane no more."""
+        del self.topics[slot.name]
+        self.find_places(self.place_count)
+        self.waiting.forget()
+        self.last_topic = None
+        if len(self.topics) <= NEAR_TOPICS:
+            self.ahead_max = 1
+
     def forget(self) -> None:
-        """Close every topic and take back every grant: something a check looked at has changed."""
+        """Close every topic and take back every grant: something every check looks at has changed."""
         memset(self.places, 0, self.place_count * sizeof(Place))
         self.topics.clear()
         self.grants.clear()
