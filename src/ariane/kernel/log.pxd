@@ -149,6 +149,8 @@ cdef struct KeptKey:
 cdef class Index:
     cdef object buffer
     cdef uint8_t* base
+    cdef uint8_t* slots                 # in the file, or on the table
+    cdef void* table
     cdef readonly int64_t slot_count
     cdef readonly int64_t entry_count
     cdef public int64_t reserved_end

@@ -12,13 +12,22 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.errno cimport EINTR, ENOMEM, errno
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memchr, memcmp, memcpy, memset
 
 from ariane.kernel.hashing cimport body_crc, java_hash_from
 
+
+cdef extern from "<sys/mman.h>" nogil:
+    """
+    #ifndef MADV_HUGEPAGE
+    #define MADV_HUGEPAGE 0     /* no advice */
+    #endif
+    """
+    int MADV_HUGEPAGE
+    int madvise(void* first, size_t size, int advice)
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t pwrite(int descriptor, const void* buffer, size_t size, int64_t position)
@@ -55,6 +64,7 @@ cdef enum:
     INDEX_HEADER_BYTES = 40
     INDEX_SLOT_BYTES = 4
     INDEX_ENTRY_BYTES = 20
+    HUGE_PAGE_BYTES = 1 << 21
     KEYS_AT_ONCE = 8
     ENTRIES_AHEAD = 8   # records this far on are fetched from memory while one is looked at
 
@@ -425,6 +435,9 @@ cdef class Index:
 
     A key waits here until a few more have come: its slot lies anywhere in 20 MB, and is on its way from memory
     meanwhile. Whoever asks for anything in the file finds every key in it.
+
+    The slots of a file that takes keys lie on a table in memory (docs/decisions/0022), and are in the file once it is
+    full or the store stops. They only say what the entries say: after a kill they are made anew.
     """
 
     def __init__(self, buffer, int64_t slot_count, int64_t entry_count):
@@ -436,6 +449,7 @@ cdef class Index:
         if size != index_file_bytes(slot_count, entry_count):
             raise ValueError(f"an index file of {size} bytes, not {index_file_bytes(slot_count, entry_count)}")
         self.buffer = memoryview(buffer)
+        self.slots = self.base + INDEX_HEADER_BYTES
         self.slot_count = slot_count
         self.entry_count = entry_count
         self.reserved_end = entry_count
@@ -448,10 +462,42 @@ cdef class Index:
         self.next_entry = max(1, min(<int64_t> <int32_t> load32(self.base + 36), self.entry_count))
         self.used_slots = max(0, <int32_t> load32(self.base + 32))
 
+    def __dealloc__(self):
+        free(self.table)
+
+    def take_slots(self) -> None:
+        """Have the slots on a table from now on, for there are keys to come."""
+        cdef int64_t size = self.slot_count * INDEX_SLOT_BYTES
+        if self.table != NULL:
+            return
+        self.table = calloc(1, size + HUGE_PAGE_BYTES)
+        if self.table == NULL:
+            raise MemoryError
+        self.slots = <uint8_t*> ((<uintptr_t> self.table + HUGE_PAGE_BYTES - 1) // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES)
+        madvise(self.slots, size, MADV_HUGEPAGE)  # a wish: where there are none, small ones do
+        if self.next_entry > 1:
+            memcpy(self.slots, self.base + INDEX_HEADER_BYTES, size)
+
+    def put_slots_back(self) -> None:
+        """Have the slots in the file again; pages that hold them already are not written."""
+        cdef int64_t size = self.slot_count * INDEX_SLOT_BYTES, at = 0, count
+        cdef uint8_t* to = self.base + INDEX_HEADER_BYTES
+        self.write_kept()
+        if self.table == NULL:
+            return
+        while at < size:
+            count = min(SECTOR_BYTES, size - at)
+            if memcmp(to + at, self.slots + at, count):
+                memcpy(to + at, self.slots + at, count)
+            at += count
+        self.slots = to
+        free(self.table)
+        self.table = NULL
+
     def release(self) -> None:
         """Let go of the map; the index must not be used any more."""
-        self.write_kept()
-        self.base = NULL
+        self.put_slots_back()
+        self.base = self.slots = NULL
         self.buffer.release()
 
     begin_ms = property(lambda self: (<Index> self).number_at(0), doc="Store time of the first entry.")
@@ -586,7 +632,7 @@ cdef class Index:
                 amend32(at + 16, newest[slot])
                 newest[slot] = <uint32_t> entry
             for i in range(self.slot_count):
-                amend32(self.base + INDEX_HEADER_BYTES + i * INDEX_SLOT_BYTES, newest[i])
+                amend32(self.slots + i * INDEX_SLOT_BYTES, newest[i])
         free(newest)
         self.next_entry = end_entry
         if end_entry > 1:
@@ -1030,7 +1076,7 @@ cdef inline uint32_t slot_of(Index index, int32_t hash) noexcept nogil:
 
 
 cdef inline uint8_t* slot_address(Index index, int32_t hash) noexcept nogil:
-    return index.base + INDEX_HEADER_BYTES + <int64_t> slot_of(index, hash) * INDEX_SLOT_BYTES
+    return index.slots + <int64_t> slot_of(index, hash) * INDEX_SLOT_BYTES
 
 
 cdef inline void amend32(uint8_t* at, uint32_t value) noexcept nogil:

@@ -189,7 +189,8 @@ class _Check:
         """Every key must be in the index, and every entry in its slot's chain."""
         size = index_file_bytes(self._config.index_slot_count, self._config.index_entry_count)
         entries: list[Iterator[tuple[int, int]]] = []
-        for name, found in self._disk.names(indexes.DIRECTORY):
+        files = self._disk.names(indexes.DIRECTORY)
+        for name, found in files:
             path = f"{indexes.DIRECTORY}/{name}"
             if found != size:
                 self._report.problems.append(
@@ -198,8 +199,10 @@ class _Check:
                 )
                 continue
             self._report.index_file_count += 1
-            entries.append(self._check_index_file(path, size))
-        if entries or not self._disk.names(indexes.DIRECTORY):
+            # A kill takes the slots of the file that was being written along.
+            has_slots = self._covered == EVERYTHING or name != files[-1][0]
+            entries.append(self._check_index_file(path, size, has_slots=has_slots))
+        if entries or not files:
             self._check_keys(_chained(entries))
 
     def tell_of_late_ones(self) -> None:
@@ -269,22 +272,25 @@ class _Check:
             queue.end += 1
         return self._deletions.has_taken(queue)
 
-    def _check_index_file(self, path: str, size: int) -> Iterator[tuple[int, int]]:
+    def _check_index_file(
+        self, path: str, size: int, *, has_slots: bool
+    ) -> Iterator[tuple[int, int]]:
         """The file's (log offset, key hash) pairs; its chains are compared with fresh ones."""
         slots, count = self._config.index_slot_count, self._config.index_entry_count
         original = self._disk.mapped(path, size, private=True).buffer
         rebuilt = self._disk.mapped(path, size, private=True).buffer
         index = Index(rebuilt, slots, count)
         index.cut(index.next)
-        end = INDEX_HEADER_BYTES + slots * INDEX_SLOT_BYTES + index.next * ENTRY_BYTES
-        for start in range(INDEX_HEADER_BYTES, end, CHUNK_BYTES):
+        slots_end = INDEX_HEADER_BYTES + slots * INDEX_SLOT_BYTES
+        end = slots_end + index.next * ENTRY_BYTES
+        for start in range(INDEX_HEADER_BYTES if has_slots else slots_end, end, CHUNK_BYTES):
             stop = min(start + CHUNK_BYTES, end)
             if bytes(original[start:stop]) != bytes(rebuilt[start:stop]):
                 self._report.problems.append(
                     f"{path}: slots or chains near byte {start} do not lead to every entry"
                 )
                 break
-        first = INDEX_HEADER_BYTES + slots * INDEX_SLOT_BYTES + ENTRY_BYTES
+        first = slots_end + ENTRY_BYTES
         for key_hash, log_offset, _, _ in INDEX_ENTRY.iter_unpack(original[first:end]):
             yield log_offset, key_hash
 

@@ -1,14 +1,14 @@
 """The index files: which message has which key, a file for every so many keys.
 
 The newest file is written, the others are complete. Slots get their blocks when a file is made,
-entries a chunk at a time ahead of the next one.
+and lie in memory until it is full or the store stops; entries get theirs a chunk at a time ahead of
+the next one.
 """
 
 from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
@@ -92,6 +92,11 @@ class IndexFile:
         entries = (position - self._entry_position(0)) // ENTRY_BYTES
         self.index.reserved_end = max(self.index.reserved_end, entries)
 
+    def put_slots_back(self) -> None:
+        """Have the slots in the file, for whoever takes it to be complete."""
+        self.index.put_slots_back()
+        self.is_changed = True
+
     def release(self) -> None:
         """Let go of the map."""
         self.index.release()
@@ -111,7 +116,6 @@ class Indexes:
         self._entry_count = entry_count
         self._renamed = False
         self.files: list[IndexFile] = []
-        self.on_created: Callable[[IndexFile], None] | None = None
 
     @property
     def keys_max(self) -> int:
@@ -168,7 +172,13 @@ class Indexes:
             self._create()
         newest = self.files[-1]
         newest.reserve(count)
+        newest.index.take_slots()
         return newest.index
+
+    def put_slots_back(self) -> None:
+        """Have everything in the files; a key that comes after all takes the slots again."""
+        for file in self.files[-1:]:
+            file.put_slots_back()
 
     def query(
         self, topic: bytes, key: bytes, *, begin_ms: int, end_ms: int, count_max: int
@@ -237,12 +247,11 @@ class Indexes:
         if before is not None:
             file.index.preset(before.index.end_ms, before.index.end_offset)
             before.index.reserved_end = before.index.next  # whoever still holds it finds no room
+            before.put_slots_back()
         file.is_changed = True
         self.files.append(file)
         self._renamed = True
         logger.info("index file made path=%s", path)
-        if self.on_created is not None:
-            self.on_created(file)
 
     def _next_name(self) -> int:
         moment = datetime.fromtimestamp(self._clock.wall_ms() / 1000)  # local, as Apache names them

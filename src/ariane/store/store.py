@@ -502,6 +502,7 @@ class Store:
     def _end_cleanly(self) -> None:
         self._segments.discard_next()
         self._queues.remove_unused()
+        self._indexes.put_slots_back()
         self.flush()
         self.checkpoint()
         self.timer.end()
@@ -588,10 +589,6 @@ class Store:
             self.log, self._segments, self._clock, self._lanes["prepare"]
         )
         self._queues.on_reserved = self._preparation.bring_in
-        # Keys are spread over all slots: each page of them would be faulted in on the loop.
-        self._indexes.on_created = lambda file: self._preparation.bring_in(
-            file.file, 0, file.slots_end
-        )
         self._appender = Appender(
             self._clock,
             host_bytes=self._host_bytes,

@@ -333,3 +333,47 @@ def test_a_chain_that_leads_nowhere_ends_the_query() -> None:
     at = 40 + SLOTS * 4 + 20 + 16
     buffer[at : at + 4] = struct.pack(">i", 1)  # the entry names itself as its predecessor
     assert index.query(b"T", b"k", 0, 1 << 62, 10) == [5]
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 30)), max_size=ENTRIES - 1))
+def test_slots_on_the_table_say_what_slots_in_the_file_do(steps: list[tuple[bool, int]]) -> None:
+    """Taken and put back at any time, with keys between; the file is the same in the end."""
+    size = kernel.index_file_bytes(SLOTS, ENTRIES)
+    plain, taken = bytearray(size), bytearray(size)
+    by_file, by_table = (
+        kernel.Index(plain, SLOTS, ENTRIES),
+        kernel.Index(taken, SLOTS, ENTRIES),
+    )
+    for number, (takes, key) in enumerate(steps):
+        if takes:
+            by_table.take_slots()
+        else:
+            by_table.put_slots_back()
+        for index in (by_file, by_table):
+            assert index.put_key(b"T", b"%d" % key, number * 100, 1000 + number)
+        for index in (by_file, by_table):
+            found = index.query(b"T", b"%d" % key, 0, 1 << 60, ENTRIES)
+            assert found[0] == number * 100
+        slots = slice(40, 40 + 4 * SLOTS)
+        if takes:
+            assert taken[slots] != plain[slots], "no key has touched the file's slots"
+        else:
+            assert taken[slots] == plain[slots]
+    by_table.release()
+    by_file.release()
+    assert taken == plain
+
+
+def test_slots_on_the_table_are_rebuilt_there() -> None:
+    size = kernel.index_file_bytes(SLOTS, ENTRIES)
+    data = bytearray(size)
+    index = kernel.Index(data, SLOTS, ENTRIES)
+    index.take_slots()
+    for number in range(10):
+        index.put_key(b"T", b"%d" % number, number * 100, 1000)
+    index.cut(6)
+    found = [index.query(b"T", b"%d" % number, 0, 1 << 60, 9) for number in range(10)]
+    assert found == [[0], [100], [200], [300], [400], [], [], [], [], []]
+    index.put_slots_back()
+    fresh = kernel.Index(data, SLOTS, ENTRIES)
+    assert [fresh.query(b"T", b"%d" % number, 0, 1 << 60, 9) for number in range(10)] == found

@@ -62,6 +62,46 @@ def test_what_a_killed_broker_kept_back_is_no_damage() -> None:
     assert (report.queue_entry_count, report.key_count) == (8, 16)
 
 
+def slots_in_files(disk: SimulatedDisk) -> list[bool]:
+    """Of each index file, whether any slot is set."""
+    names = [name for name, _ in disk.names("index")]
+    return [any(disk.read(f"index/{name}")[40 : 40 + 4 * 7]) for name in names]
+
+
+def test_the_slots_of_a_file_that_takes_keys_are_in_it_once_it_is_full_or_the_store_stops() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for i in range(30):
+        append(store, b"%d" % i, KEYS=f"k{i}")
+    store.checkpoint()
+    assert slots_in_files(disk) == [True, False], "two keys each, 49 a file"
+    killed = disk.crash_image(Random(1), CrashMode.KILL)
+    assert check(killed, SMALL).is_sound
+    store.stop()
+    assert slots_in_files(disk) == [True, True]
+    assert check(disk, SMALL).is_sound
+    again = open_store(killed)
+    for i in range(30):
+        found = again.query("T", f"k{i}", begin_ms=0, end_ms=1 << 60, count_max=9)
+        assert found.message_count == 1
+    again.stop()
+    assert check(killed, SMALL).is_sound
+
+
+def test_the_slots_of_a_full_file_must_be_there_after_a_kill() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for i in range(30):
+        append(store, b"%d" % i, KEYS=f"k{i}")
+    store.checkpoint()
+    killed = disk.crash_image(Random(1), CrashMode.KILL)
+    path = index_of(killed)
+    killed.mapped(path, dict(killed.names("index"))[path.partition("/")[2]]).buffer[40:68] = bytes(
+        28
+    )
+    assert "slots or chains" in check(killed, SMALL).problems[0]
+
+
 def test_what_the_checkpoint_covers_must_be_there_after_a_kill() -> None:
     disk = killed_after_a_checkpoint()
     disk.mapped(QUEUE, SMALL.queue_file_bytes).buffer[4 * 20 :] = bytes(
