@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.figures import APACHE, OURS, Figures, Row
-from benchmarks.measure import TRIES, Bench, Contender, LoadFailed, Run
+from benchmarks.measure import TRIES, Bench, Contender, LoadFailed, Run, is_quiet, noise
 from tests.harness.apache import AS_RECOMMENDED, Apache
 from tests.harness.processes import Ariane, Server, free_port, wait_until
 from tests.harness.wire import Wire, WireRefused
@@ -156,19 +156,24 @@ def topics(bench: Bench) -> list[Row]:
         produced(contender, *words["many"], "-c", 1, "-w", 16, "-n", 20_000)  # makes the queues
     shape = ["-c", 4, "-w", 64, "-t", bench.seconds / 8]
 
+    def turn(contender: Contender, name: str) -> Run:
+        tries: list[Run] = []
+        while len(tries) < TRIES and not (tries and is_quiet(tries[-1])):
+            tries.append(produced(contender, *words[name], *shape))
+        return min(tries, key=noise)
+
     def measure(contender: Contender, _: int) -> Run:
         # In short turns and both orders: a machine that gets slower or faster favours none.
-        runs = [
-            (name, produced(contender, *words[name], *shape))
-            for name in ("one", "many", "many", "one") * 4
-        ]
+        runs = [(name, turn(contender, name)) for name in ("one", "many", "many", "one") * 4]
         rates = {
-            name: statistics.mean(run["msgs_per_s"] for which, run in runs if which == name)
+            name: statistics.median(run["msgs_per_s"] for which, run in runs if which == name)
             for name in words
         }
-        share = rates["many"] / rates["one"]
-        other_cores = statistics.mean(run["other_cores"] for _, run in runs)
-        return {**rates, "share": share, "other_cores": other_cores}
+        noises = {
+            key: statistics.median(run[key] for _, run in runs)
+            for key in ("other_cores", "stolen_cores")
+        }
+        return {**rates, "share": rates["many"] / rates["one"], **noises}
 
     figures = Figures("topics-1000", bench.interleave(measure))
     figures.shown("send rate, 1 topic", "msg/s", "one")
