@@ -111,7 +111,11 @@ class Server:
             self.check_running(output)
             return self.is_ready(output)
 
-        wait_until(ready, f"{type(self).__name__} to be ready", seconds=90)
+        try:
+            wait_until(ready, f"{type(self).__name__} to be ready", seconds=90)
+        except BaseException:
+            self.kill()  # nobody else would
+            raise
         return self
 
     def check_running(self, output: Path) -> None:
