@@ -156,6 +156,11 @@ cdef class Index:
     cdef public int64_t reserved_end
     cdef int64_t next_entry
     cdef int64_t used_slots
+    cdef int64_t first_on_desk          # entries from here to `next_entry` are on the desk
+    cdef uint8_t* desk
+    cdef int descriptor                 # -1: entries are written through the map
+    cdef int64_t last_store_ms          # of the newest entry
+    cdef int64_t last_log_offset
     cdef KeptKey[KEPT_KEYS_MAX] kept    # a ring
     cdef int first_kept
     cdef int kept_count
@@ -164,6 +169,7 @@ cdef class Index:
     cdef void put(self, int32_t hash, int64_t log_offset, int64_t store_ms) noexcept nogil
     cdef void write_kept(self) noexcept nogil
     cdef void write_first(self) noexcept nogil
+    cdef void clear_desk(self) noexcept nogil
     cdef int64_t number_at(self, int position) noexcept
 
 @cython.final

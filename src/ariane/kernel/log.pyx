@@ -3,8 +3,8 @@
 One call to `place` writes a record, its queue entry and its keys; nothing else does. Records gather on
 a desk, and one system call puts all that a socket read brought into the file, before anybody is told of it
 (docs/decisions/0015). Where there is no file to call on, as in tests, they go through the map, a record's size
-last, so that a killed process leaves either a whole one or none. Entries and keys go through the maps, a few
-at a time (docs/decisions/0020). Nothing here opens, grows or removes a file: when room is missing the caller is
+last, so that a killed process leaves either a whole one or none. Queue entries go through the maps, a few
+at a time (docs/decisions/0020), and index entries by calls like records (docs/decisions/0022). Nothing here opens, grows or removes a file: when room is missing the caller is
 told which (`Refusal`) and nothing has been written. Formats: docs/formats/.
 """
 
@@ -65,6 +65,7 @@ cdef enum:
     INDEX_SLOT_BYTES = 4
     INDEX_ENTRY_BYTES = 20
     HUGE_PAGE_BYTES = 1 << 21
+    DESK_ENTRIES = 1600     # 32,000 bytes: some pages at a time
     KEYS_AT_ONCE = 8
     ENTRIES_AHEAD = 8   # records this far on are fetched from memory while one is looked at
 
@@ -437,7 +438,9 @@ cdef class Index:
     meanwhile. Whoever asks for anything in the file finds every key in it.
 
     The slots of a file that takes keys lie on a table in memory (docs/decisions/0022), and are in the file once it is
-    full or the store stops. They only say what the entries say: after a kill they are made anew.
+    full or the store stops. They only say what the entries say: after a kill they are made anew. Entries gather on a
+    desk and go into the file by a system call: a page that was written through the map must be taken from every
+    processor's tables when it is synced.
     """
 
     def __init__(self, buffer, int64_t slot_count, int64_t entry_count):
@@ -454,16 +457,31 @@ cdef class Index:
         self.entry_count = entry_count
         self.reserved_end = entry_count
         self.first_kept = self.kept_count = 0
+        self.descriptor = -1
+        self.desk = <uint8_t*> PyMem_Malloc(DESK_ENTRIES * INDEX_ENTRY_BYTES)
+        if self.desk == NULL:
+            raise MemoryError
+        self.first_on_desk = self.next_entry = 0
         self.reload()
 
     def reload(self) -> None:
         """Take the counters from the header (an empty file counts from entry 1)."""
         self.write_kept()
-        self.next_entry = max(1, min(<int64_t> <int32_t> load32(self.base + 36), self.entry_count))
+        self.first_on_desk = self.next_entry = max(1, min(<int64_t> <int32_t> load32(self.base + 36), self.entry_count))
         self.used_slots = max(0, <int32_t> load32(self.base + 32))
 
     def __dealloc__(self):
+        if self.descriptor >= 0:
+            close(self.descriptor)
+        PyMem_Free(self.desk)
         free(self.table)
+
+    def write_by(self, int descriptor) -> None:
+        """Write entries by calls on this descriptor, which is the index's to close; -1: through the map."""
+        self.write_kept()
+        if self.descriptor >= 0:
+            close(self.descriptor)
+        self.descriptor = descriptor
 
     def take_slots(self) -> None:
         """Have the slots on a table from now on, for there are keys to come."""
@@ -497,6 +515,7 @@ cdef class Index:
     def release(self) -> None:
         """Let go of the map; the index must not be used any more."""
         self.put_slots_back()
+        self.write_by(-1)
         self.base = self.slots = NULL
         self.buffer.release()
 
@@ -634,7 +653,7 @@ cdef class Index:
             for i in range(self.slot_count):
                 amend32(self.slots + i * INDEX_SLOT_BYTES, newest[i])
         free(newest)
-        self.next_entry = end_entry
+        self.first_on_desk = self.next_entry = end_entry
         if end_entry > 1:
             at = entry_address(self, end_entry - 1)
             save64(self.base + 16, load64(entry_address(self, 1) + 4))
@@ -663,18 +682,37 @@ cdef class Index:
         expect_write(slot_address(self, hash))
 
     cdef void write_kept(self) noexcept nogil:
-        """Write the keys kept here."""
+        """Write the keys kept here, and have every entry in the file."""
         while self.kept_count:
             self.write_first()
+        self.clear_desk()
+
+    cdef void clear_desk(self) noexcept nogil:
+        """Put the entries on the desk into the file, and say so in its header."""
+        cdef int64_t size = (self.next_entry - self.first_on_desk) * INDEX_ENTRY_BYTES
+        cdef uint8_t* to
+        if size == 0:
+            return
+        to = entry_address(self, self.first_on_desk)
+        if self.descriptor < 0 or pwrite(self.descriptor, self.desk, size, to - self.base) != size:
+            memcpy(to, self.desk, size)  # what a call cannot write a sync will tell of
+        publish()
+        self.first_on_desk = self.next_entry
+        save32(self.base + 32, <uint32_t> self.used_slots)
+        save32(self.base + 36, <uint32_t> self.next_entry)
+        save64(self.base + 8, self.last_store_ms)
+        save64(self.base + 24, self.last_log_offset)
 
     cdef void write_first(self) noexcept nogil:
-        """Write the oldest key kept, at the head of its slot's chain."""
+        """Put the oldest key kept on the desk, at the head of its slot's chain."""
         cdef int32_t hash = self.kept[self.first_kept].hash
         cdef int64_t log_offset = self.kept[self.first_kept].log_offset
         cdef int64_t store_ms = self.kept[self.first_kept].store_ms
         self.first_kept = (self.first_kept + 1) % KEPT_KEYS_MAX
         self.kept_count -= 1
-        cdef uint8_t* at = entry_address(self, self.next_entry)
+        if self.next_entry - self.first_on_desk == DESK_ENTRIES:
+            self.clear_desk()
+        cdef uint8_t* at = self.desk + (self.next_entry - self.first_on_desk) * INDEX_ENTRY_BYTES
         cdef uint8_t* slot = slot_address(self, hash)
         cdef int64_t seconds = 0
         if self.next_entry == 1:
@@ -685,17 +723,14 @@ cdef class Index:
             seconds = 0 if seconds < 0 else seconds if seconds < 0x7FFFFFFF else 0x7FFFFFFF
         if load32(slot) == 0:
             self.used_slots += 1
-            save32(self.base + 32, <uint32_t> self.used_slots)
         save32(at, <uint32_t> hash)
         save64(at + 4, log_offset)
         save32(at + 12, <uint32_t> seconds)
         save32(at + 16, load32(slot))
-        publish()
         save32(slot, <uint32_t> self.next_entry)
         self.next_entry += 1
-        save32(self.base + 36, <uint32_t> self.next_entry)
-        save64(self.base + 8, store_ms)
-        save64(self.base + 24, log_offset)
+        self.last_store_ms = store_ms
+        self.last_log_offset = log_offset
 
 
 @cython.final

@@ -8,6 +8,7 @@ the next one.
 from __future__ import annotations
 
 import logging
+import os
 import struct
 from datetime import datetime
 from typing import Final
@@ -31,7 +32,7 @@ END_MS_AT: Final = 8
 class IndexFile:
     """One mapped index file."""
 
-    __slots__ = ("file", "index", "is_changed", "name", "synced_next")
+    __slots__ = ("_takes_keys", "file", "index", "is_changed", "name", "synced_next")
 
     def __init__(self, name: int, file: MappedFile, index: Index) -> None:
         self.name = name
@@ -39,6 +40,7 @@ class IndexFile:
         self.index = index
         self.synced_next = index.next  # entries below are on the platter
         self.is_changed = False  # slots or entries were rewritten
+        self._takes_keys = False
 
     @property
     def is_empty(self) -> bool:
@@ -92,9 +94,21 @@ class IndexFile:
         entries = (position - self._entry_position(0)) // ENTRY_BYTES
         self.index.reserved_end = max(self.index.reserved_end, entries)
 
+    def take_keys(self) -> None:
+        """Be ready for many keys: slots in memory, entries by calls where there is a file."""
+        if self._takes_keys:
+            return
+        self._takes_keys = True
+        self.index.take_slots()
+        if self.file.has_descriptor:
+            self.index.write_by(os.dup(self.file.descriptor()))
+            self.file.forget_descriptor()
+
     def put_slots_back(self) -> None:
         """Have the slots in the file, for whoever takes it to be complete."""
+        self._takes_keys = False
         self.index.put_slots_back()
+        self.index.write_by(-1)
         self.is_changed = True
 
     def release(self) -> None:
@@ -172,7 +186,7 @@ class Indexes:
             self._create()
         newest = self.files[-1]
         newest.reserve(count)
-        newest.index.take_slots()
+        newest.take_keys()
         return newest.index
 
     def put_slots_back(self) -> None:

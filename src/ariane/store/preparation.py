@@ -1,8 +1,8 @@
 """Ahead of the writer: the next segment is made, and pages of other files are brought in.
 
 Making a segment takes longer than many messages, and a page fault on the loop longer than one; both
-are done on a lane before they are needed. The log itself is written by calls and needs no pages
-ahead (docs/decisions/0015).
+are done on a lane before they are needed. The log and the index are written by calls and need no
+pages ahead (docs/decisions/0015, 0022).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RETRY_S: Final = 1.0
 
 
 class Preparation:
-    """Keeps a segment ready, and pages of the index and the queues."""
+    """Keeps a segment ready, blocks of the index, and pages of the queues."""
 
     def __init__(self, log: Log, segments: Segments, clock: Clock, lane: Lane) -> None:
         self._log = log
@@ -45,7 +45,7 @@ class Preparation:
             self._create()
 
     def look_at_index(self, newest: IndexFile) -> None:
-        """Have blocks and pages ready for the keys to come, while messages do come."""
+        """Have blocks ready for the keys to come, while messages do come."""
         if self._is_indexing or self._indexed == (newest.name, newest.index.next):
             return
         self._indexed = (newest.name, newest.index.next)
@@ -54,7 +54,7 @@ class Preparation:
             return
         self._is_indexing = True
         self._lane.run(
-            lambda: _reserve_and_populate(newest.file, first, end),
+            lambda: newest.file.reserve(first, end),
             lambda future: self._did_index(future, newest, end),
         )
 
@@ -90,11 +90,6 @@ class Preparation:
     def bring_in(self, file: MappedFile, first: int, end: int) -> None:
         """Bring in pages of another file that is about to be written all over."""
         self._lane.run(lambda: _populate(file, first, end), lambda future: None)
-
-
-def _reserve_and_populate(file: MappedFile, first: int, end: int) -> None:
-    file.reserve(first, end)
-    _populate(file, first, end)
 
 
 def _populate(file: MappedFile, first: int, end: int) -> None:
