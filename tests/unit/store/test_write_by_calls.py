@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from random import Random
 
@@ -53,6 +54,44 @@ def test_files_are_the_same_as_through_the_map(seed: int, tmp_path: Path) -> Non
         for name, _ in mapped.names(f"consumequeue/T/{queue}"):
             path = f"consumequeue/T/{queue}/{name}"
             assert called.read(path) == mapped.read(path)
+    names = [name for name, _ in mapped.names("index")]
+    assert len(names) > 1
+    assert [name for name, _ in called.names("index")] == names
+    for name in names:
+        assert called.read(f"index/{name}") == mapped.read(f"index/{name}")
+
+
+def test_keys_are_found_at_once_and_after_a_kill(tmp_path: Path) -> None:
+    config = config_with(
+        disk_stop_ratio=1.0, segment_bytes=4 << 20, index_slot_count=1000, index_entry_count=9000
+    )
+
+    def misses(store: Store, count: int) -> list[int]:
+        return [
+            number
+            for number in range(count)
+            if store.query("T", f"k{number}", begin_ms=0, end_ms=1 << 60, count_max=9).message_count
+            != 1
+        ]
+
+    store = open_store(RealDisk(tmp_path), ManualClock(), config)
+    for number in range(3000):  # more than a desk holds, in two keys each
+        append(store, b"x", KEYS=f"k{number}")
+        if number % 500 == 0:
+            assert misses(store, number + 1)[:1] == []
+    store.checkpoint()
+    for number in range(3000, 3500):
+        append(store, b"x", KEYS=f"k{number}")
+    # What a kill leaves: the files as they are, without what only the process knew.
+    copy = tmp_path.parent / "killed"
+    shutil.copytree(tmp_path, copy)
+    report = check(RealDisk(copy), config)
+    assert report.is_sound, report.problems
+    again = open_store(RealDisk(copy), ManualClock(), config)
+    assert misses(again, 3500) == []
+    again.stop()
+    assert check(RealDisk(copy), config).is_sound
+    store.stop()
 
 
 def test_a_record_is_in_its_file_when_its_sender_is_told(tmp_path: Path) -> None:
