@@ -37,12 +37,18 @@ def test_a_sound_store_has_no_problems() -> None:
     assert (report.segment_count, report.index_file_count, report.key_count) == (3, 2, 83)
 
 
-def killed_after_a_checkpoint() -> SimulatedDisk:
+def checkpointed(count: int) -> tuple[SimulatedDisk, Store]:
+    """A running store with so many messages, two keys each, all covered by a checkpoint."""
     disk = SimulatedDisk()
     store = open_store(disk)
-    for i in range(5):
+    for i in range(count):
         append(store, b"%d" % i, KEYS=f"k{i}")
     store.checkpoint()
+    return disk, store
+
+
+def killed_after_a_checkpoint() -> SimulatedDisk:
+    disk, store = checkpointed(5)
     for i in range(5, 8):
         append(store, b"%d" % i, KEYS=f"k{i}")
     return disk.crash_image(Random(1), CrashMode.KILL)
@@ -69,12 +75,8 @@ def slots_in_files(disk: SimulatedDisk) -> list[bool]:
 
 
 def test_the_slots_of_a_file_that_takes_keys_are_in_it_once_it_is_full_or_the_store_stops() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
-    for i in range(30):
-        append(store, b"%d" % i, KEYS=f"k{i}")
-    store.checkpoint()
-    assert slots_in_files(disk) == [True, False], "two keys each, 49 a file"
+    disk, store = checkpointed(30)
+    assert slots_in_files(disk) == [True, False], "49 keys a file"
     killed = disk.crash_image(Random(1), CrashMode.KILL)
     assert check(killed, SMALL).is_sound
     store.stop()
@@ -89,11 +91,7 @@ def test_the_slots_of_a_file_that_takes_keys_are_in_it_once_it_is_full_or_the_st
 
 
 def test_the_slots_of_a_full_file_must_be_there_after_a_kill() -> None:
-    disk = SimulatedDisk()
-    store = open_store(disk)
-    for i in range(30):
-        append(store, b"%d" % i, KEYS=f"k{i}")
-    store.checkpoint()
+    disk, _ = checkpointed(30)
     killed = disk.crash_image(Random(1), CrashMode.KILL)
     path = index_of(killed)
     killed.mapped(path, dict(killed.names("index"))[path.partition("/")[2]]).buffer[40:68] = bytes(
