@@ -38,6 +38,13 @@ static inline void copy_name(uint8_t *to, const uint8_t *from, size_t size) {
 static inline void expect_write(const void *p) { __builtin_prefetch(p, 1); }
 static inline void expect_read(const void *p) { __builtin_prefetch(p, 0); }
 
+/* number % divisor by two multiplications (Lemire, Kaser, Kurz: "Faster Remainder by Direct Computation");
+   `inverse` is inverse_of(divisor). Exact for all 32-bit numbers. */
+static inline uint64_t inverse_of(uint32_t divisor) { return UINT64_MAX / divisor + 1; }
+static inline uint32_t remainder_of(uint32_t number, uint32_t divisor, uint64_t inverse) {
+    return (uint32_t) (((unsigned __int128) (inverse * number) * divisor) >> 64);
+}
+
 /* Everything written so far is in memory before anything written later: a killed process leaves
    a record either whole or without its size. */
 static inline void publish(void) { __atomic_thread_fence(__ATOMIC_RELEASE); }

@@ -13,6 +13,9 @@ from ariane.codes import PROTOCOL_VERSION
 from ariane.kernel.digits cimport put_digits
 from ariane.kernel.log cimport Text, load16, load32, save16, save32
 
+cdef extern from "texts.h" nogil:
+    void put_hex(uint8_t* to, const uint8_t* bytes, size_t size)
+
 cdef int32_t VERSION = PROTOCOL_VERSION
 
 cdef enum:
@@ -412,11 +415,7 @@ cdef uint8_t* write_number(uint8_t* to, int64_t number) noexcept nogil:
 
 
 cdef uint8_t* write_hex(uint8_t* to, const uint8_t* bytes, Py_ssize_t size) noexcept nogil:
-    cdef const char* digits = "0123456789ABCDEF"
-    cdef Py_ssize_t i
-    for i in range(size):
-        to[2 * i] = digits[bytes[i] >> 4]
-        to[2 * i + 1] = digits[bytes[i] & 15]
+    put_hex(to, bytes, size)
     return to + 2 * size
 
 

@@ -11,6 +11,8 @@ cdef extern from "bytes.h" nogil:
     void save32(uint8_t* p, uint32_t value)
     void save64(uint8_t* p, uint64_t value)
     void copy_name(uint8_t* to, const uint8_t* from_, size_t size)
+    uint64_t inverse_of(uint32_t divisor)
+    uint32_t remainder_of(uint32_t number, uint32_t divisor, uint64_t inverse)
     void publish()
     void expect_write(const void* p)
     void expect_read(const void* p)
@@ -119,6 +121,8 @@ cdef class Log(Maps):
     cdef int64_t stored
     cdef int descriptor             # the newest segment's; -1: records are written through the map
     cdef readonly int fault         # errno of the write that failed
+    cdef int64_t long_bytes         # of long writes, and of those that were slow
+    cdef int64_t slow_bytes
 
 @cython.final
 cdef class Queue(Maps):
@@ -142,6 +146,7 @@ cdef class Queue(Maps):
 # A key on its way into an index file.
 cdef struct KeptKey:
     int32_t hash
+    uint32_t slot
     int64_t log_offset
     int64_t store_ms
 
@@ -152,6 +157,7 @@ cdef class Index:
     cdef uint8_t* slots                 # in the file, or on the table
     cdef void* table
     cdef readonly int64_t slot_count
+    cdef uint64_t slot_inverse          # for remainders of it
     cdef readonly int64_t entry_count
     cdef public int64_t reserved_end
     cdef int64_t next_entry
@@ -162,8 +168,8 @@ cdef class Index:
     cdef int64_t last_store_ms          # of the newest entry
     cdef int64_t last_log_offset
     cdef KeptKey[KEPT_KEYS_MAX] kept    # a ring
-    cdef int first_kept
-    cdef int kept_count
+    cdef unsigned int first_kept
+    cdef unsigned int kept_count
     cdef int rebuild(self, int64_t end_entry) except -1
     cdef int64_t room(self) noexcept nogil
     cdef void put(self, int32_t hash, int64_t log_offset, int64_t store_ms) noexcept nogil

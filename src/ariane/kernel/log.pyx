@@ -9,13 +9,15 @@ told which (`Refusal`) and nothing has been written. Formats: docs/formats/.
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.errno cimport EINTR, ENOMEM, errno
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memchr, memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from ariane.kernel.hashing cimport body_crc, java_hash_from
 
@@ -33,6 +35,16 @@ cdef extern from "<unistd.h>" nogil:
     ssize_t pwrite(int descriptor, const void* buffer, size_t size, int64_t position)
     int close(int descriptor)
 
+cdef extern from "<fcntl.h>" nogil:
+    int POSIX_FADV_WILLNEED
+    int posix_fadvise(int descriptor, int64_t first, int64_t size, int advice)
+
+cdef extern from "texts.h" nogil:
+    ctypedef struct Marks:
+        pass
+    Marks marks_of(const uint8_t* text, size_t size)
+    size_t mark_from(Marks* marks, size_t at, bint must_close)
+    const uint8_t* find_byte(const uint8_t* at, const uint8_t* end, uint8_t mark)
 
 
 # Records (docs/formats/record.md). Positions up to the born host are fixed; an IPv6 host moves the rest.
@@ -75,6 +87,11 @@ cdef enum:
     PROPERTIES_BYTES_MAX = 32767
     SECTOR_BYTES = 512
 
+cdef int64_t LONG_BYTES = 16 << 10  # a write that takes time for its pages rather than for being a call
+cdef int64_t PAGE_BYTES = 4096
+cdef int64_t SLOW_NS_PER_PAGE = 3000  # one that is at hand takes about half of this
+cdef int64_t ADVICE_BYTES = 128 << 10  # no disk reads less at once
+cdef int64_t OUT_OF_REACH_BYTES = 512 << 10  # what the writer may fill while one piece is brought in
 cdef int64_t DESK_BYTES = 1 << 20  # more than most socket reads bring, and at home in the processor's cache
 
 SEGMENT_NEEDED = NEEDS_SEGMENT
@@ -174,6 +191,7 @@ cdef class Log(Maps):
         self.desk_bytes = 0
         self.descriptor = -1
         self.fault = 0
+        self.long_bytes = self.slow_bytes = 0
 
     def __dealloc__(self):
         if self.descriptor >= 0:
@@ -194,6 +212,27 @@ cdef class Log(Maps):
     def store(self) -> bool:
         """Put every record into its file; False, with `fault` set, if that is impossible."""
         return store_records(self)
+
+    def bring_in(self, int descriptor, int64_t position, int64_t first, int64_t end) -> None:
+        """Have pages in memory for log offsets [first, end) of the segment that begins at `position`.
+
+        Any thread may call it. What the writer has reached meanwhile is left to it.
+        """
+        cdef int64_t at = first
+        with nogil:
+            while True:
+                if at < self.end + OUT_OF_REACH_BYTES:
+                    at = self.end + OUT_OF_REACH_BYTES
+                if at >= end:
+                    break
+                posix_fadvise(descriptor, at - position, min(ADVICE_BYTES, end - at), POSIX_FADV_WILLNEED)
+                at += ADVICE_BYTES
+
+    def take_long_writes(self) -> tuple[int, int]:
+        """How many bytes long writes had since the last call, and how many of these were slow to be written."""
+        cdef int64_t byte_count = self.long_bytes, slow_bytes = self.slow_bytes
+        self.long_bytes = self.slow_bytes = 0
+        return byte_count, slow_bytes
 
     def stage(self, buffer) -> None:
         """Write the newest segment through `buffer` instead of its map, until told otherwise (None)."""
@@ -437,8 +476,8 @@ cdef class Index:
     A key waits here until a few more have come: its slot lies anywhere in 20 MB, and is on its way from memory
     meanwhile. Whoever asks for anything in the file finds every key in it.
 
-    The slots of a file that takes keys lie on a table in memory (docs/decisions/0022), and are in the file once it is
-    full or the store stops. They only say what the entries say: after a kill they are made anew. Entries gather on a
+    The slots of a file that takes keys lie on a table in memory (docs/decisions/0022), and are in the file once a
+    checkpoint finds it full or the store stops. They only say what the entries say: after a kill they are made anew. Entries gather on a
     desk and go into the file by a system call: a page that was written through the map must be taken from every
     processor's tables when it is synced.
     """
@@ -449,11 +488,14 @@ cdef class Index:
         cdef Py_ssize_t size = view.len
         self.base = <uint8_t*> view.buf
         PyBuffer_Release(&view)
+        if not 0 < slot_count <= 0xFFFFFFFF:
+            raise ValueError(f"an index file has {slot_count} slots; it needs at least one")
         if size != index_file_bytes(slot_count, entry_count):
             raise ValueError(f"an index file of {size} bytes, not {index_file_bytes(slot_count, entry_count)}")
         self.buffer = memoryview(buffer)
         self.slots = self.base + INDEX_HEADER_BYTES
         self.slot_count = slot_count
+        self.slot_inverse = inverse_of(<uint32_t> slot_count)
         self.entry_count = entry_count
         self.reserved_end = entry_count
         self.first_kept = self.kept_count = 0
@@ -496,6 +538,22 @@ cdef class Index:
         if self.next_entry > 1:
             memcpy(self.slots, self.base + INDEX_HEADER_BYTES, size)
 
+    @property
+    def has_table(self) -> bool:
+        """Whether the slots are on a table, and the file knows nothing of them."""
+        return self.table != NULL
+
+    @property
+    def slot_bytes(self) -> memoryview:
+        """The slots of an index that takes no more keys, wherever they lie, until `leave_table`."""
+        return PyMemoryView_FromMemory(<char*> self.slots, self.slot_count * INDEX_SLOT_BYTES, PyBUF_READ)
+
+    def leave_table(self) -> None:
+        """Go by the slots in the file, which have become those on the table."""
+        free(self.table)
+        self.table = NULL
+        self.slots = self.base + INDEX_HEADER_BYTES
+
     def put_slots_back(self) -> None:
         """Have the slots in the file again; pages that hold them already are not written."""
         cdef int64_t size = self.slot_count * INDEX_SLOT_BYTES, at = 0, count
@@ -508,9 +566,7 @@ cdef class Index:
             if memcmp(to + at, self.slots + at, count):
                 memcpy(to + at, self.slots + at, count)
             at += count
-        self.slots = to
-        free(self.table)
-        self.table = NULL
+        self.leave_table()
 
     def release(self) -> None:
         """Let go of the map; the index must not be used any more."""
@@ -559,7 +615,7 @@ cdef class Index:
         self.write_kept()
         cdef int32_t hash = key_hash_of(topic, key)
         cdef int64_t first_ms = <int64_t> load64(self.base)
-        cdef int64_t entry = <int32_t> load32(slot_address(self, hash))
+        cdef int64_t entry = <int32_t> load32(slot_address(self, slot_of(self, hash)))
         cdef int64_t previous, at_ms
         cdef uint8_t* at
         found = []
@@ -676,10 +732,11 @@ cdef class Index:
             self.write_first()
         key = &self.kept[(self.first_kept + self.kept_count) % KEPT_KEYS_MAX]
         key.hash = hash
+        key.slot = slot_of(self, hash)
         key.log_offset = log_offset
         key.store_ms = store_ms
         self.kept_count += 1
-        expect_write(slot_address(self, hash))
+        expect_write(slot_address(self, key.slot))
 
     cdef void write_kept(self) noexcept nogil:
         """Write the keys kept here, and have every entry in the file."""
@@ -705,15 +762,14 @@ cdef class Index:
 
     cdef void write_first(self) noexcept nogil:
         """Put the oldest key kept on the desk, at the head of its slot's chain."""
-        cdef int32_t hash = self.kept[self.first_kept].hash
-        cdef int64_t log_offset = self.kept[self.first_kept].log_offset
-        cdef int64_t store_ms = self.kept[self.first_kept].store_ms
+        cdef KeptKey* key = &self.kept[self.first_kept]
+        cdef int64_t log_offset = key.log_offset, store_ms = key.store_ms
         self.first_kept = (self.first_kept + 1) % KEPT_KEYS_MAX
         self.kept_count -= 1
         if self.next_entry - self.first_on_desk == DESK_ENTRIES:
             self.clear_desk()
         cdef uint8_t* at = self.desk + (self.next_entry - self.first_on_desk) * INDEX_ENTRY_BYTES
-        cdef uint8_t* slot = slot_address(self, hash)
+        cdef uint8_t* slot = slot_address(self, key.slot)
         cdef int64_t seconds = 0
         if self.next_entry == 1:
             save64(self.base, store_ms)
@@ -723,7 +779,7 @@ cdef class Index:
             seconds = 0 if seconds < 0 else seconds if seconds < 0x7FFFFFFF else 0x7FFFFFFF
         if load32(slot) == 0:
             self.used_slots += 1
-        save32(at, <uint32_t> hash)
+        save32(at, <uint32_t> key.hash)
         save64(at + 4, log_offset)
         save32(at + 12, <uint32_t> seconds)
         save32(at + 16, load32(slot))
@@ -985,8 +1041,10 @@ cdef bint store_records(Log log) noexcept nogil:
 
 cdef bint write_out(Log log, int64_t byte_count) noexcept nogil:
     """Write so many bytes of the desk where `stored` says."""
-    cdef int64_t position = (log.stored - log.first_position) % log.file_bytes, done = 0
+    cdef int64_t position = (log.stored - log.first_position) % log.file_bytes, done = 0, began_ns = 0
     cdef ssize_t written
+    if byte_count >= LONG_BYTES:
+        began_ns = now_ns()
     while done < byte_count:
         written = pwrite(log.descriptor, log.desk + done, byte_count - done, position + done)
         if written > 0:
@@ -994,7 +1052,18 @@ cdef bint write_out(Log log, int64_t byte_count) noexcept nogil:
         elif errno != EINTR:
             log.fault = errno
             return False
+    if byte_count >= LONG_BYTES:
+        log.long_bytes += byte_count
+        if (now_ns() - began_ns) * PAGE_BYTES > byte_count * SLOW_NS_PER_PAGE:
+            log.slow_bytes += byte_count
     return True
+
+
+cdef inline int64_t now_ns() noexcept nogil:
+    """For measuring what pages cost; nothing that is stored depends on it."""
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return <int64_t> now.tv_sec * 1000000000 + now.tv_nsec
 
 
 cdef bint clear_desk(Log log, int64_t byte_count) noexcept nogil:
@@ -1044,52 +1113,55 @@ cdef inline uint8_t* save_text(uint8_t* to, Text text) noexcept nogil:
     return to + text.size
 
 
+cdef inline Text next_key(Text* rest) noexcept nogil:
+    """Cut the next of several keys off, which spaces keep apart; one without letters at the end."""
+    cdef const uint8_t* end = rest.at + rest.size
+    cdef const uint8_t* stop
+    cdef Text key = Text(rest.at, 0)
+    while rest.size and not key.size:
+        stop = find_byte(rest.at, end, c' ')
+        key = Text(rest.at, stop - rest.at)
+        rest.at = stop + (stop < end)
+        rest.size = end - rest.at
+    return key
+
+
 cdef int key_count(Draft* draft) noexcept nogil:
     """How many index entries a message makes: its unique key and each space-separated key."""
     cdef int count = 1 if draft.unique_key.size else 0
-    cdef Py_ssize_t i
-    cdef bint inside = False
-    for i in range(draft.keys.size):
-        if draft.keys.at[i] == c' ':
-            inside = False
-        elif not inside:
-            inside = True
-            count += 1
+    cdef Text rest = draft.keys
+    while next_key(&rest).size:
+        count += 1
     return count
 
 
 cdef int hash_keys(Queue queue, Draft* draft, int32_t* hashes) noexcept nogil:
     """The index hash of every key a message has, or -1 when there are more than KEYS_AT_ONCE."""
     cdef int count = 0
-    cdef Py_ssize_t start = 0, i
-    if draft.unique_key.size:
-        hashes[0] = key_hash(queue, draft.unique_key.at, draft.unique_key.size)
-        count = 1
-    for i in range(draft.keys.size + 1):
-        if i == draft.keys.size or draft.keys.at[i] == c' ':
-            if i > start:
-                if count == KEYS_AT_ONCE:
-                    return -1
-                hashes[count] = key_hash(queue, draft.keys.at + start, i - start)
-                count += 1
-            start = i + 1
+    cdef Text rest = draft.keys, key = draft.unique_key
+    if not key.size:
+        key = next_key(&rest)
+    while key.size:
+        if count == KEYS_AT_ONCE:
+            return -1
+        hashes[count] = key_hash(queue, key)
+        count += 1
+        key = next_key(&rest)
     return count
 
 
-cdef inline int32_t key_hash(Queue queue, const uint8_t* key, Py_ssize_t size) noexcept nogil:
-    return positive_hash(java_hash_from(queue.index_prefix_hash, key, size))
+cdef inline int32_t key_hash(Queue queue, Text key) noexcept nogil:
+    return positive_hash(java_hash_from(queue.index_prefix_hash, key.at, key.size))
 
 
 cdef void put_keys(Index index, Queue queue, Draft* draft, int64_t log_offset, int64_t store_ms) noexcept nogil:
     """Index every key of a message, however many; the caller has made sure of room."""
-    cdef Py_ssize_t start = 0, i
-    if draft.unique_key.size:
-        index.put(key_hash(queue, draft.unique_key.at, draft.unique_key.size), log_offset, store_ms)
-    for i in range(draft.keys.size + 1):
-        if i == draft.keys.size or draft.keys.at[i] == c' ':
-            if i > start:
-                index.put(key_hash(queue, draft.keys.at + start, i - start), log_offset, store_ms)
-            start = i + 1
+    cdef Text rest = draft.keys, key = draft.unique_key
+    if not key.size:
+        key = next_key(&rest)
+    while key.size:
+        index.put(key_hash(queue, key), log_offset, store_ms)
+        key = next_key(&rest)
 
 
 cdef inline int32_t positive_hash(int32_t hash) noexcept nogil:
@@ -1107,11 +1179,11 @@ cdef int32_t key_hash_of(bytes topic, bytes key):
 
 cdef inline uint32_t slot_of(Index index, int32_t hash) noexcept nogil:
     """Hashes are never negative, but a damaged file's bytes may be."""
-    return <uint32_t> ((hash & 0x7FFFFFFF) % index.slot_count)
+    return remainder_of(hash & 0x7FFFFFFF, <uint32_t> index.slot_count, index.slot_inverse)
 
 
-cdef inline uint8_t* slot_address(Index index, int32_t hash) noexcept nogil:
-    return index.slots + <int64_t> slot_of(index, hash) * INDEX_SLOT_BYTES
+cdef inline uint8_t* slot_address(Index index, uint32_t slot) noexcept nogil:
+    return index.slots + <int64_t> slot * INDEX_SLOT_BYTES
 
 
 cdef inline void amend32(uint8_t* at, uint32_t value) noexcept nogil:
@@ -1166,21 +1238,17 @@ cdef inline bint is_key(const uint8_t* at, Py_ssize_t size, const char* name, Py
 cdef void find_properties(Text text, Properties* found) noexcept nogil:
     """Read `name 0x01 value 0x02 ...` once. Pairs without a name or a value do not count, as in Java."""
     cdef Py_ssize_t at = 0, name_end, end
-    cdef const uint8_t* p = text.at
-    cdef const void* close
+    cdef Marks marks = marks_of(text.at, text.size)
     cdef Text value
     found[0] = NO_PROPERTIES
     while at < text.size:
-        name_end = at
-        while name_end < text.size and p[name_end] != 1 and p[name_end] != 2:
-            name_end += 1  # names are short, values need not be
-        close = memchr(p + name_end, 2, text.size - name_end)
-        end = text.size if close == NULL else <const uint8_t*> close - p
-        found.ends_open = close == NULL
+        name_end = mark_from(&marks, at, False)
+        end = mark_from(&marks, name_end, True)
+        found.ends_open = end == text.size
         if name_end > at and end > name_end + 1:
-            value.at = p + name_end + 1
+            value.at = text.at + name_end + 1
             value.size = end - name_end - 1
-            note_property(p + at, name_end - at, value, found)
+            note_property(text.at + at, name_end - at, value, found)
         at = end + 1
 
 

@@ -1,9 +1,13 @@
-/* Short texts: found by their marks, copied, and checked for UTF-8, a word at a time. */
+/* Short texts: found by their marks, hashed, copied, and checked for UTF-8, many bytes at a time. */
 #ifndef ARIANE_TEXTS_H
 #define ARIANE_TEXTS_H
 
 #include <stdint.h>
 #include <string.h>
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #define EACH_BYTE(v) ((v) * 0x0101010101010101ull)
 
@@ -67,8 +71,137 @@ static inline void copy_short(uint8_t *to, const uint8_t *from, size_t size)
     }
 }
 
+/* Which of up to 64 bytes are `mark`: bit i stands for at[i]. Reads nothing outside [at, at + size): the last
+   bytes are read together with some that have been seen. */
+static inline uint64_t places_of(const uint8_t *at, size_t size, uint8_t mark)
+{
+    uint64_t found = 0;
+    size_t i = 0;
+#ifdef __SSE2__
+    const __m128i wanted = _mm_set1_epi8((char) mark);
+#define PLACES(bytes) ((uint64_t) (uint32_t) _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, wanted)))
+    if (size >= 16) {
+        for (; i + 16 <= size; i += 16)
+            found |= PLACES(_mm_loadu_si128((const __m128i *) (at + i))) << i;
+        if (i < size)
+            found |= PLACES(_mm_loadu_si128((const __m128i *) (at + size - 16))) << (size - 16);
+        return found;
+    }
+    if (size >= 8) {
+        found = PLACES(_mm_loadl_epi64((const __m128i *) at)) & 255;
+        return found | (PLACES(_mm_loadl_epi64((const __m128i *) (at + size - 8))) & 255) << (size - 8);
+    }
+#undef PLACES
+#endif
+    for (; i < size; i++)
+        found |= (uint64_t) (at[i] == mark) << i;
+    return found;
+}
+
+/* The first `mark` of [at, end), or `end`. */
+static inline const uint8_t *find_byte(const uint8_t *at, const uint8_t *end, uint8_t mark)
+{
+    while (at < end) {
+        size_t size = end - at < 64 ? (size_t) (end - at) : 64;
+        uint64_t found = places_of(at, size, mark);
+        if (found)
+            return at + __builtin_ctzll(found);
+        at += size;
+    }
+    return end;
+}
+
+/* Where 1 and 2 are in a properties text: 1 ends a name, 2 a value. Looked up 64 bytes at a time. */
+typedef struct {
+    const uint8_t *text;
+    size_t size, window;
+    uint64_t any, closing;
+} Marks;
+
+static inline void look_for_marks(Marks *marks, size_t window)
+{
+    size_t size = marks->size - window < 64 ? marks->size - window : 64;
+    marks->window = window;
+    marks->closing = places_of(marks->text + window, size, 2);
+    marks->any = marks->closing | places_of(marks->text + window, size, 1);
+}
+
+static inline Marks marks_of(const uint8_t *text, size_t size)
+{
+    Marks marks = {text, size, 0, 0, 0};
+    look_for_marks(&marks, 0);
+    return marks;
+}
+
+/* The first mark from `at` on, or the text's size. */
+static inline size_t mark_from(Marks *marks, size_t at, int must_close)
+{
+    while (at < marks->size) {
+        size_t window = at & ~(size_t) 63;
+        if (window != marks->window)
+            look_for_marks(marks, window);
+        uint64_t left = (must_close ? marks->closing : marks->any) >> (at & 63);
+        if (left)
+            return at + (size_t) __builtin_ctzll(left);
+        at = window + 64;
+    }
+    return marks->size;
+}
+
+/* Go on with Java's hash over the plain letters a text begins with, 16 or 4 at a time: each step waits for
+   the one before, so fewer steps are quicker. Returns how many letters were taken. */
+static inline size_t hash_letters(uint32_t *hash, const uint8_t *text, size_t size)
+{
+    enum { P2 = 31 * 31, P3 = 31 * 31 * 31 };
+    const uint32_t P4 = 31u * P3, P8 = P4 * P4, P12 = P8 * P4, P16 = P8 * P8;
+    uint32_t h = *hash;
+    size_t at = 0;
+#ifdef __SSE2__
+    const __m128i zero = _mm_setzero_si128();
+    const __m128i powers = _mm_setr_epi16(P3, P2, 31, 1, P3, P2, 31, 1);
+    for (; at + 16 <= size; at += 16) {
+        __m128i letters = _mm_loadu_si128((const __m128i *) (text + at));
+        if (_mm_movemask_epi8(letters))
+            break;
+        __m128 low = _mm_castsi128_ps(_mm_madd_epi16(_mm_unpacklo_epi8(letters, zero), powers));
+        __m128 high = _mm_castsi128_ps(_mm_madd_epi16(_mm_unpackhi_epi8(letters, zero), powers));
+        __m128i fours = _mm_add_epi32(_mm_castps_si128(_mm_shuffle_ps(low, high, _MM_SHUFFLE(2, 0, 2, 0))),
+                                      _mm_castps_si128(_mm_shuffle_ps(low, high, _MM_SHUFFLE(3, 1, 3, 1))));
+        __m128i even = _mm_mul_epu32(fours, _mm_setr_epi32((int) P12, 0, (int) P4, 0));
+        __m128i odd = _mm_mul_epu32(_mm_srli_epi64(fours, 32), _mm_setr_epi32((int) P8, 0, 1, 0));
+        __m128i both = _mm_add_epi64(even, odd);
+        both = _mm_add_epi64(both, _mm_unpackhi_epi64(both, both));
+        h = h * P16 + (uint32_t) _mm_cvtsi128_si32(both);
+    }
+#endif
+    for (; at + 4 <= size && (text[at] | text[at + 1] | text[at + 2] | text[at + 3]) < 0x80; at += 4)
+        h = h * P4 + text[at] * (uint32_t) P3 + text[at + 1] * (uint32_t) P2 + text[at + 2] * 31u + text[at + 3];
+    *hash = h;
+    return at;
+}
+
+/* Upper-case hexadecimal digits, two for each byte. */
+static inline void put_hex(uint8_t *to, const uint8_t *from, size_t size)
+{
+    size_t i = 0;
+#ifdef __SSE2__
+    const __m128i low = _mm_set1_epi8(15), nine = _mm_set1_epi8(9);
+    for (; i + 8 <= size; i += 8) {
+        __m128i bytes = _mm_loadl_epi64((const __m128i *) (from + i));
+        __m128i halves = _mm_unpacklo_epi8(_mm_and_si128(_mm_srli_epi16(bytes, 4), low), _mm_and_si128(bytes, low));
+        __m128i letters = _mm_and_si128(_mm_cmpgt_epi8(halves, nine), _mm_set1_epi8('A' - '0' - 10));
+        __m128i digits = _mm_add_epi8(_mm_add_epi8(halves, _mm_set1_epi8('0')), letters);
+        _mm_storeu_si128((__m128i *) (to + 2 * i), digits);
+    }
+#endif
+    for (; i < size; i++) {
+        to[2 * i] = (uint8_t) "0123456789ABCDEF"[from[i] >> 4];
+        to[2 * i + 1] = (uint8_t) "0123456789ABCDEF"[from[i] & 15];
+    }
+}
+
 /* Whether [at, end) is UTF-8 as Unicode defines it: no long forms, no surrogates, nothing cut. */
-static int is_utf8(const uint8_t *at, const uint8_t *end)
+static inline int is_utf8(const uint8_t *at, const uint8_t *end)
 {
     while (at < end) {
         if (end - at >= 8) {

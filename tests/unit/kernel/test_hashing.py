@@ -37,6 +37,12 @@ def test_java_hash_counts_utf16_units(text: str) -> None:
     assert java_hash(text) == obvious_java_hash(text)
 
 
+@given(st.text(alphabet=st.characters(max_codepoint=127), max_size=80), st.text(max_size=20))
+def test_java_hash_of_plain_letters_and_others_after_them(plain: str, others: str) -> None:
+    assert java_hash(plain + others) == obvious_java_hash(plain + others)
+    assert java_hash(others + plain) == obvious_java_hash(others + plain)
+
+
 @given(st.binary())
 def test_java_hash_takes_any_bytes(data: bytes) -> None:
     assert -(1 << 31) <= java_hash(data) < 1 << 31

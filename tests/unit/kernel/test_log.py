@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ariane.kernel import log as kernel
 from ariane.kernel.hashing import java_hash
+from ariane.protocol.message import decode_properties
 
 HOST = bytes([127, 0, 0, 1]) + struct.pack(">i", 10911)
 HOST_V6 = bytes(range(16)) + struct.pack(">i", 10911)
@@ -124,6 +125,30 @@ def test_record_bytes(host: bytes, topic: bytes) -> None:
     for key in (b"k1", b"k2", b"U1"):
         assert bench.index.query(topic, key, 0, 1 << 62, 10) == [0]
     assert bench.index.query(topic, b"k3", 0, 1 << 62, 10) == []
+
+
+NAMES = st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "TAG", "KEYSX", "color", "", "a" * 70])
+VALUES = st.text(alphabet="ab 01\0", max_size=90)
+PIECES = st.one_of(
+    st.builds("{}\x01{}\x02".format, NAMES, VALUES),
+    st.sampled_from(["\x01", "\x02", "TAGS\x01", "KEYS\x02", "x\x01y", "\x02\x01\x01"]),
+)
+
+
+@given(st.lists(PIECES, max_size=12).map("".join))
+def test_tags_and_keys_are_those_the_protocol_finds(text: str) -> None:
+    """However long, and wherever its marks lie."""
+    bench = Bench(segment_bytes=1 << 16)
+    found = decode_properties(text)
+    keys = [key for key in found.get("KEYS", "").split(" ") if key]
+    if "UNIQ_KEY" in found:
+        keys.append(found["UNIQ_KEY"])
+    assert bench.append(b"T", 0, b"body", text.encode()) == 0
+    entry = bench.queue(b"T", 0).entry(0)
+    assert entry is not None and entry[2] == java_hash(found.get("TAGS", ""))
+    assert bench.index.next - 1 == len(keys)
+    for key in keys:
+        assert set(bench.index.query(b"T", key.encode(), 0, 1 << 62, 100)) == {0}
 
 
 def test_smallest_record_has_92_bytes() -> None:
