@@ -199,8 +199,10 @@ class _Check:
                 )
                 continue
             self._report.index_file_count += 1
-            # A kill takes the slots of the file that was being written along.
-            has_slots = self._covered == EVERYTHING or name != files[-1][0]
+            # A kill takes the slots of files along that the last checkpoint did not find full.
+            has_slots = self._covered == EVERYTHING or (
+                self._claim is not None and name < indexes.file_name(self._claim.index_name)
+            )
             entries.append(self._check_index_file(path, size, has_slots=has_slots))
         if entries or not files:
             self._check_keys(_chained(entries))

@@ -1,8 +1,8 @@
 """The index files: which message has which key, a file for every so many keys.
 
-The newest file is written, the others are complete. Slots get their blocks when a file is made,
-and lie in memory until it is full or the store stops; entries get theirs a chunk at a time ahead of
-the next one.
+The newest file is written, the others are full. Slots get their blocks when a file is made, and lie
+in memory until a checkpoint finds it full or the store stops; entries get theirs a chunk at a time
+ahead of the next one.
 """
 
 from __future__ import annotations
@@ -27,12 +27,18 @@ ENTRY_BYTES: Final = 20
 CHUNK_BYTES: Final = 1 << 20
 NAME_DIGITS: Final = 17
 END_MS_AT: Final = 8
+TABLES_MAX: Final = 4  # of full files that wait for a checkpoint
+
+
+def file_name(number: int) -> str:
+    """The name of the file that was made at a time, given as one number."""
+    return f"{number:0{NAME_DIGITS}d}"
 
 
 class IndexFile:
     """One mapped index file."""
 
-    __slots__ = ("_takes_keys", "file", "index", "is_changed", "name", "synced_next")
+    __slots__ = ("file", "index", "is_changed", "name", "synced_next")
 
     def __init__(self, name: int, file: MappedFile, index: Index) -> None:
         self.name = name
@@ -40,7 +46,6 @@ class IndexFile:
         self.index = index
         self.synced_next = index.next  # entries below are on the platter
         self.is_changed = False  # slots or entries were rewritten
-        self._takes_keys = False
 
     @property
     def is_empty(self) -> bool:
@@ -96,17 +101,25 @@ class IndexFile:
 
     def take_keys(self) -> None:
         """Be ready for many keys: slots in memory, entries by calls where there is a file."""
-        if self._takes_keys:
+        if self.index.has_table:
             return
-        self._takes_keys = True
         self.index.take_slots()
         if self.file.has_descriptor:
             self.index.write_by(os.dup(self.file.descriptor()))
             self.file.forget_descriptor()
 
+    def take_no_more(self) -> None:
+        """Have every entry in the file; its slots follow with the next checkpoint."""
+        self.index.reserved_end = self.index.next  # whoever still holds it finds no room
+        self.index.write_by(-1)
+        self.is_changed = True
+
+    def write_slots(self) -> None:
+        """Write a full file's slots from the table they lie on; any thread may call this."""
+        self.file.write(HEADER_BYTES, self.index.slot_bytes)
+
     def put_slots_back(self) -> None:
         """Have the slots in the file, for whoever takes it to be complete."""
-        self._takes_keys = False
         self.index.put_slots_back()
         self.index.write_by(-1)
         self.is_changed = True
@@ -130,6 +143,7 @@ class Indexes:
         self._entry_count = entry_count
         self._renamed = False
         self.files: list[IndexFile] = []
+        self.has_checkpoints = False  # to come, which put the slots of full files back
 
     @property
     def keys_max(self) -> int:
@@ -191,8 +205,13 @@ class Indexes:
 
     def put_slots_back(self) -> None:
         """Have everything in the files; a key that comes after all takes the slots again."""
-        for file in self.files[-1:]:
-            file.put_slots_back()
+        for file in self.files:
+            if file.index.has_table:
+                file.put_slots_back()
+
+    def without_slots(self) -> list[IndexFile]:
+        """The full files whose slots are on a table yet."""
+        return [file for file in self.files[:-1] if file.index.has_table]
 
     def query(
         self, topic: bytes, key: bytes, *, begin_ms: int, end_ms: int, count_max: int
@@ -246,12 +265,12 @@ class Indexes:
             self.files.pop().release()
 
     def _create(self) -> None:
-        path_number = self._next_name()
-        path = f"{DIRECTORY}/{path_number:0{NAME_DIGITS}d}"
+        number = self._next_number()
+        path = f"{DIRECTORY}/{file_name(number)}"
         size = index_file_bytes(self._slot_count, self._entry_count)
         mapped = self._disk.mapped(path, size, create=True)
         before = self.files[-1] if self.files else None
-        file = IndexFile(path_number, mapped, self._index(mapped))
+        file = IndexFile(number, mapped, self._index(mapped))
         try:
             file.reserve_slots()
         except BaseException:
@@ -260,17 +279,20 @@ class Indexes:
             raise
         if before is not None:
             file.index.preset(before.index.end_ms, before.index.end_offset)
-            before.index.reserved_end = before.index.next  # whoever still holds it finds no room
-            before.put_slots_back()
+            before.take_no_more()
         file.is_changed = True
         self.files.append(file)
+        if before is not None and not (
+            self.has_checkpoints and len(self.without_slots()) <= TABLES_MAX
+        ):
+            before.put_slots_back()
         self._renamed = True
         logger.info("index file made path=%s", path)
 
-    def _next_name(self) -> int:
+    def _next_number(self) -> int:
         moment = datetime.fromtimestamp(self._clock.wall_ms() / 1000)  # local, as Apache names them
-        name = int(f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}")
-        return max(name, self.files[-1].name + 1) if self.files else name
+        number = int(f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}")
+        return max(number, self.files[-1].name + 1) if self.files else number
 
     def _take(self, name: int, mapped: MappedFile) -> None:
         file = IndexFile(name, mapped, self._index(mapped))

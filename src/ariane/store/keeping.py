@@ -19,7 +19,7 @@ from ariane.kernel.log import Log
 from ariane.store.background import Lane
 from ariane.store.checkpoint import Checkpoint, CheckpointFile, Claim
 from ariane.store.flush import Flusher
-from ariane.store.indexes import Indexes
+from ariane.store.indexes import Indexes, IndexFile
 from ariane.store.leases import Leases
 from ariane.store.queues import QueueFiles, Queues
 from ariane.store.retention import Situation, is_clean_forced, removable_count
@@ -34,6 +34,7 @@ class _Snapshot(NamedTuple):
     ranges: list[tuple[MappedFile, int, int]]
     directories: set[str]
     queue_ends: list[tuple[QueueFiles, int]]
+    full_indexes: list[IndexFile]  # whose slots are to be written first
 
     @property
     def is_empty(self) -> bool:
@@ -178,11 +179,18 @@ class Keeper:
             ),
         )
         return _Snapshot(
-            checkpoint, end, ranges + index_ranges, directories | index_directories, queue_ends
+            checkpoint,
+            end,
+            ranges + index_ranges,
+            directories | index_directories,
+            queue_ends,
+            self._indexes.without_slots(),
         )
 
     def _save(self, snapshot: _Snapshot) -> None:
         try:
+            for file in snapshot.full_indexes:
+                file.write_slots()
             self._disk.sync_many(snapshot.ranges, snapshot.directories)
             self._file.save(snapshot.checkpoint)
         except OSError:
@@ -194,6 +202,8 @@ class Keeper:
         if error := future.exception():
             self._on_failed(f"taking a checkpoint failed: {error}")
             return
+        for file in snapshot.full_indexes:
+            file.index.leave_table()
         self._queues.synced(snapshot.queue_ends)
         self._saved = snapshot.checkpoint
 

@@ -56,6 +56,7 @@ class Recovery:
     # Says on the platter that only the log can be believed, and how far it was claimed.
     distrust: Callable[[Claim | None], None]
     skipped_bytes: int = 0  # of the log, because they are damaged
+    lacks_claimed_index: bool = False
 
     def run(self) -> Claim | None:
         """Find the end of the log and make queues and index agree with it.
@@ -83,6 +84,8 @@ class Recovery:
         self.log.last_store_ms = max(last_ms, self.checkpoint.log_ms)
         if self.deletions.carry_out(self.queues, end):
             claim = None  # it counts what is gone
+        if self.lacks_claimed_index:
+            claim = None  # it names what is gone
         self._cut_queues()
         self._cut_index()
         return claim
@@ -286,7 +289,8 @@ class Recovery:
         for i, file in enumerate(self.indexes.files):
             index = file.index
             is_newest = i == len(self.indexes.files) - 1
-            if 0 < index.end_ms <= self.checkpoint.index_ms and not is_newest:
+            # A file that ends in the very millisecond may have been filled after the checkpoint.
+            if 0 < index.end_ms < self.checkpoint.index_ms and not is_newest:
                 continue
             file.read_soon()
             file.reserve_slots()
@@ -305,6 +309,7 @@ class Recovery:
             return True
         if not self.indexes.files or self.indexes.files[-1].name != claim.index_name:
             logger.warning("keys read from the log again: index/%017d is missing", claim.index_name)
+            self.lacks_claimed_index = True
             return False
         file = self.indexes.files[-1]
         if self.was_killed or file.index.next != claim.index_next:
