@@ -1,8 +1,9 @@
-"""Ahead of the writer: the next segment is made, and pages of other files are brought in.
+"""Ahead of the writer: the next segment is made, and blocks and pages of other files.
 
-Making a segment takes longer than many messages, and a page fault on the loop longer than one; both
-are done on a lane before they are needed. The log and the index are written by calls and need no
-pages ahead (docs/decisions/0015, 0022).
+Making a segment takes longer than many messages, reserving blocks may wait for the file system's
+journal, and a page fault on the loop takes longer than a message; all are done on a lane before
+they are needed. The index is written by calls and needs no pages ahead; the log does where memory
+is dear (docs/decisions/0022, 0023).
 """
 
 from __future__ import annotations
@@ -13,25 +14,30 @@ from typing import Final
 
 from ariane.clock import Clock
 from ariane.disk import MappedFile
-from ariane.kernel.log import Log
+from ariane.kernel.log import Log, Queue
 from ariane.store.background import Lane
 from ariane.store.indexes import IndexFile
+from ariane.store.queues import Queues
 from ariane.store.segments import Segments
 
 logger: Final = logging.getLogger("ariane.store")
 
-INDEX_AHEAD_ENTRIES: Final = 400_000  # some 100 ms of the most that is sent
+INDEX_AHEAD_ENTRIES: Final = 400_000
+INDEX_AHEAD_LOOKS: Final = 8  # and as many as have come between so many looks
 INDEX_STEP_BYTES: Final = 1 << 20
 CALL_BYTES: Final = 512 << 10  # no call keeps the address space from mapping files for longer
 RETRY_S: Final = 1.0
 
 
 class Preparation:
-    """Keeps a segment ready, blocks of the index, and pages of the queues."""
+    """Keeps a segment ready, blocks of the index, and blocks and pages of long queues."""
 
-    def __init__(self, log: Log, segments: Segments, clock: Clock, lane: Lane) -> None:
+    def __init__(
+        self, log: Log, segments: Segments, queues: Queues, clock: Clock, lane: Lane
+    ) -> None:
         self._log = log
         self._segments = segments
+        self._queues = queues
         self._clock = clock
         self._lane = lane
         self._indexed = (0, 0)  # file and entry at the last look
@@ -40,16 +46,22 @@ class Preparation:
         self._retry_at_s = 0.0
 
     def look(self) -> None:
-        """Start to make the next segment once it will be needed soon."""
-        if self._segments.next is None and self._log.free_bytes < self._log.file_bytes // 4:
+        """Start to make the next segment once the newest is in use in earnest.
+
+        On a disk that is behind with its writing this takes seconds, in which many a message comes.
+        """
+        used = self._log.file_bytes - self._log.free_bytes
+        if self._segments.next is None and used >= self._log.file_bytes // 8:
             self._create()
 
     def look_at_index(self, newest: IndexFile) -> None:
         """Have blocks ready for the keys to come, while messages do come."""
-        if self._is_indexing or self._indexed == (newest.name, newest.index.next):
+        name, entry = self._indexed
+        if self._is_indexing or (name, entry) == (newest.name, newest.index.next):
             return
+        came = newest.index.next - (entry if name == newest.name else 1)
         self._indexed = (newest.name, newest.index.next)
-        first, end = newest.range_ahead(INDEX_AHEAD_ENTRIES)
+        first, end = newest.range_ahead(max(INDEX_AHEAD_ENTRIES, came * INDEX_AHEAD_LOOKS))
         if end - first < INDEX_STEP_BYTES:
             return
         self._is_indexing = True
@@ -87,11 +99,20 @@ class Preparation:
         else:
             self._segments.next = future.result()
 
-    def bring_in(self, file: MappedFile, first: int, end: int) -> None:
-        """Bring in pages of another file that is about to be written all over."""
-        self._lane.run(lambda: _populate(file, first, end), lambda future: None)
+    def bring_in(self, queue: Queue, file: MappedFile, first: int, end: int) -> None:
+        """Give a stretch of a long queue's file its blocks, and bring in the pages."""
+        self._lane.run(
+            lambda: _reserve_and_populate(file, first, end),
+            lambda future: self._brought_in(future, queue, file, end),
+        )
+
+    def _brought_in(self, future: Future[None], queue: Queue, file: MappedFile, end: int) -> None:
+        # What failed is tried again by the entry that needs it, and its sender told; a queue that
+        # was deleted meanwhile needs nothing.
+        self._queues.made_ready(queue, file, 0 if future.exception() else end)
 
 
-def _populate(file: MappedFile, first: int, end: int) -> None:
+def _reserve_and_populate(file: MappedFile, first: int, end: int) -> None:
+    file.reserve(first, end)
     for start in range(first, end, CALL_BYTES):
         file.populate(start, min(start + CALL_BYTES, end))

@@ -1,8 +1,9 @@
 """The consume queues' files: one directory per topic and queue, files of fixed length, mapped.
 
 Files are made when their first entry is, full length but sparse; blocks are reserved a chunk ahead
-of the entry to be written, so an entry never meets a full disk. An idle queue keeps its last file:
-the queue's numbering lives in its name.
+of the entry to be written, so an entry never meets a full disk. A queue that has grown long has the
+chunk after the next reserved off the loop, since that may wait for the file system's journal. An
+idle queue keeps its last file: the queue's numbering lives in its name.
 
 Invariant: `Queue` and `QueueFiles.files` hold the same maps in the same order.
 """
@@ -25,8 +26,8 @@ QUEUE_ID_MAX: Final = 2**31 - 1
 PADDING_BYTES: Final = 0x7FFFFFFF  # the record size of an entry that was never used
 FIRST_CHUNK_BYTES: Final = 16 * 1024
 PAGE_BYTES: Final = 4096
-CHUNK_BYTES: Final = 1024 * 1024
-LONG_BYTES: Final = 256 * 1024
+CHUNK_BYTES: Final = 256 * 1024  # what a long queue takes at a time
+AHEAD_BYTES: Final = 1024 * 1024  # and what is made ready for it beyond
 
 Range = tuple[MappedFile, int, int]
 
@@ -34,13 +35,15 @@ Range = tuple[MappedFile, int, int]
 class QueueFiles:
     """The files of one queue and how much of them has been synced."""
 
-    __slots__ = ("directory", "files", "synced_end", "tail_changed")
+    __slots__ = ("directory", "files", "has_asked", "ready_end", "synced_end", "tail_changed")
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
         self.files: list[MappedFile] = []
         self.synced_end = 0  # entries below are on the platter
         self.tail_changed = False  # so must be what follows the last entry
+        self.has_asked = False  # for more blocks of the last file
+        self.ready_end = 0  # entries below have blocks, though the queue need not know of all yet
 
 
 class Queues:
@@ -52,8 +55,8 @@ class Queues:
         self._file_bytes = file_bytes
         self._queues: dict[tuple[str, int], Queue] = {}
         self._files: dict[Queue, QueueFiles] = {}
-        # Told of long stretches: a queue that grew so far is likely to fill them soon.
-        self.on_reserved: Callable[[MappedFile, int, int], None] = _nobody_asked
+        # Asked to make a stretch of a long queue's file ready, and to say `made_ready` then.
+        self.on_long: Callable[[Queue, MappedFile, int, int], None] = _nobody_asked
         self._renamed: set[str] = set()  # directories whose names have changed since the last sync
         self.behind_holes: list[str] = []  # files that were found behind a missing one
 
@@ -145,13 +148,28 @@ class Queues:
                 self._add_file(queue, queue.end_position)
             file = files.files[(position - queue.first_position) // self._file_bytes]
             start = position % self._file_bytes
-            chunk = min(max(start, FIRST_CHUNK_BYTES), CHUNK_BYTES)
-            # Up to a whole page, and always past `start`: pages do not end where entries do.
-            stop = min(-(-(start + chunk) // PAGE_BYTES) * PAGE_BYTES, self._file_bytes)
-            file.reserve(start, stop)
-            if chunk >= LONG_BYTES:
-                self.on_reserved(file, start, stop)
-            queue.reserved_end = (position - start + stop) // ENTRY_BYTES
+            is_long = queue.file_count > 1 or start >= CHUNK_BYTES // 2
+            if files.ready_end > queue.reserved_end:
+                queue.reserved_end = files.ready_end
+            else:
+                chunk = CHUNK_BYTES if is_long else max(start, FIRST_CHUNK_BYTES)
+                # Up to a whole page, and always past `start`: pages do not end where entries do.
+                stop = min(-(-(start + chunk) // PAGE_BYTES) * PAGE_BYTES, self._file_bytes)
+                file.reserve(start, stop)
+                queue.reserved_end = (position - start + stop) // ENTRY_BYTES
+            if is_long and not files.has_asked:
+                first = queue.reserved_end * ENTRY_BYTES - (position - start)
+                if first < self._file_bytes:
+                    files.has_asked = True
+                    self.on_long(queue, file, first, min(first + AHEAD_BYTES, self._file_bytes))
+
+    def made_ready(self, queue: Queue, file: MappedFile, end: int) -> None:
+        """Note that a file has its blocks up to `end`, if it still is the queue's last."""
+        files = self._files.get(queue)
+        if files is not None and files.files and files.files[-1] is file:
+            files.has_asked = False
+            base = queue.end_position - self._file_bytes
+            files.ready_end = (base + end) // ENTRY_BYTES
 
     def step_to(self, queue: Queue, queue_offset: int) -> None:
         """Go on at another number, for a queue whose log says so.
@@ -337,7 +355,10 @@ class Queues:
 
     def _take(self, queue: Queue, file: MappedFile, position: int) -> None:
         queue.add(position, file.buffer)
-        self._files[queue].files.append(file)
+        files = self._files[queue]
+        files.files.append(file)
+        files.has_asked = False
+        files.ready_end = 0
 
     def _drop_last(self, queue: Queue, files: QueueFiles) -> None:
         queue.drop_last()
@@ -364,5 +385,5 @@ def is_queue_number(name: str) -> bool:
     return name.isascii() and name.isdigit() and int(name) <= QUEUE_ID_MAX
 
 
-def _nobody_asked(_file: MappedFile, _first: int, _end: int) -> None:
+def _nobody_asked(_queue: Queue, _file: MappedFile, _first: int, _end: int) -> None:
     """Before the store is put together."""

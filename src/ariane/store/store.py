@@ -53,6 +53,7 @@ from ariane.store.messages import (
     QueryFound,
     StagedRows,
 )
+from ariane.store.paging import Pager
 from ariane.store.preparation import Preparation
 from ariane.store.queues import ENTRY_BYTES, Queues
 from ariane.store.recovery import Recovery
@@ -186,6 +187,7 @@ class Store:
         self._look_at_disk()
         if self._keeper.claimed < 0:
             self._checkpoint_now()
+        self._indexes.has_checkpoints = True
 
     def stop(self) -> None:
         """Put everything on the platter and let go of the store, in a state Apache can start from.
@@ -352,6 +354,7 @@ class Store:
         """Have the next segment and the next pages ready."""
         if self.read_only_reason is None:
             self._preparation.look()
+            self._pager.look()
             if self.config.index_enabled and self._indexes.files:
                 self._preparation.look_at_index(self._indexes.files[-1])
 
@@ -561,7 +564,7 @@ class Store:
         is_staged = self.config.staging_enabled and not self._is_sync
         self._lanes: dict[str, Lane] = {
             name: InlineLane() if self._post is None else ThreadLane(name, self._post)
-            for name in ("flush", "prepare", "keep", *(("commit",) if is_staged else ()))
+            for name in ("flush", "prepare", "page", "keep", *(("commit",) if is_staged else ()))
         }
         self._flusher = Flusher(
             self._segments,
@@ -586,9 +589,15 @@ class Store:
             mark_failed=self._mark_failed,
         )
         self._preparation = Preparation(
-            self.log, self._segments, self._clock, self._lanes["prepare"]
+            self.log, self._segments, self._queues, self._clock, self._lanes["prepare"]
         )
-        self._queues.on_reserved = self._preparation.bring_in
+        self._queues.on_long = self._preparation.bring_in
+        self._pager = Pager(
+            self.log,
+            self._segments,
+            self._lanes["page"],
+            bytes_max=min(self.log.file_bytes, _memory_bytes() // 16),
+        )
         self._appender = Appender(
             self._clock,
             host_bytes=self._host_bytes,
