@@ -160,16 +160,19 @@ def client_series(options: argparse.Namespace, outcome: Outcome) -> None:
 
 
 def warm(options: argparse.Namespace, contenders: list[Contender]) -> None:
-    """A million messages for the JVM, which compiles as it goes; a few for ours."""
+    """Two million messages for the JVM, which compiles as it goes; a few for ours."""
     for contender in contenders:
         messages = 1_000_000 if contender.name == APACHE and not options.quick else 200_000
-        print(f"warming {contender.name} with {messages:,} messages", flush=True)
+        print(f"warming {contender.name} with {2 * messages:,} messages", flush=True)
         with contender.alone(contenders):
             contender.load(
                 "produce", "--topic", "warm", "-c", 4, "-w", 64, "-n", messages * 7 // 10
             )
             contender.load("produce", "--topic", "warm", "-c", 64, "-n", messages * 2 // 10)
             contender.load("produce", "--topic", "warm", "-c", 4, "-b", 1024, "-n", messages // 10)
+            contender.load(
+                "produce", "--topic", "warm", "-c", 4, "-w", 16, "--batch", 32, "-n", messages
+            )
         contender.runs.clear()
 
 
