@@ -28,10 +28,11 @@ COUNT = 700
 
 
 class BrokerOnDisk(EmbeddedBroker):
-    """The same on a real disk, whose files others can map."""
+    """The same on a real disk, whose files others can map, however full that is."""
 
     def __init__(self, root: Path, **settings: object) -> None:
-        super().__init__(**settings)
+        full = {"diskMaxUsedSpaceRatio": 99, "cleanFileForciblyEnable": False}
+        super().__init__(**full | settings)
         self._disk = RealDisk(root)  # type: ignore[assignment]
 
 
