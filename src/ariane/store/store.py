@@ -74,6 +74,7 @@ RECORD_SPARE_BYTES: Final = 64 * 1024  # what a record may have beside its body
 BLANK_BYTES: Final = 8
 READ_BYTES_MAX: Final = 128 << 20
 USAGE_INTERVAL_MS: Final = 1000
+CHECKPOINT_BYTES: Final = 3 << 30  # of log; a start after a kill walks what no checkpoint covers
 SETTLE_INTERVAL_MS: Final = 1000  # at most so late are queues for those who map the files
 QUEUE_COUNT_NEVER_REACHED: Final = 1 << 62
 
@@ -221,7 +222,8 @@ class Store:
             self._commit()
         if self._is_due("flush", config.flush_interval_ms):
             self._flusher.flush(self._flushable)
-        if self._is_due("checkpoint", config.checkpoint_interval_ms):
+        is_long_ago = self.log.end - self._keeper.claimed > CHECKPOINT_BYTES
+        if self._is_due("checkpoint", config.checkpoint_interval_ms) or is_long_ago:
             self.checkpoint()
         if self._is_due("settle", SETTLE_INTERVAL_MS) and self.log.end != self._settled:
             self._settled = self.log.end

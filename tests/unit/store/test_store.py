@@ -12,6 +12,7 @@ from ariane.disk import SimulatedDisk
 from ariane.errors import MessageTooLarge, StoreError, StoreLocked, UnsupportedStore
 from ariane.protocol.message import decode_records
 from ariane.store.check import check
+from ariane.store.checkpoint import CheckpointFile
 from ariane.store.messages import Boundary, FoundStatus
 from ariane.store.store import Store
 
@@ -384,3 +385,25 @@ def test_a_query_gives_what_fits_into_a_frame_the_newest_first(
     assert keys_found(store, "T", "same") == placed[:-4:-1]
     monkeypatch.setattr("ariane.store.lookups.QUERY_BYTES_MAX", 10)
     assert keys_found(store, "T", "same") == placed[-1:]
+
+
+def test_much_that_no_checkpoint_covers_is_covered_before_its_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A start after a kill walks the rest, and takes seconds for each few gigabytes."""
+    monkeypatch.setattr("ariane.store.store.CHECKPOINT_BYTES", 5000)
+    disk = SimulatedDisk()
+    store = open_store(disk)
+
+    def claimed() -> int:
+        claim = CheckpointFile(disk).load().claim
+        assert claim is not None
+        return claim.log_offset
+
+    begun = claimed()
+    append(store, bytes(4000))
+    store.tick()
+    assert claimed() == begun
+    append(store, bytes(1000))
+    store.tick()
+    assert claimed() == store.written
