@@ -4,8 +4,9 @@ One call to `place` writes a record, its queue entry and its keys; nothing else 
 a desk, and one system call puts all that a socket read brought into the file, before anybody is told of it
 (docs/decisions/0015). Where there is no file to call on, as in tests, they go through the map, a record's size
 last, so that a killed process leaves either a whole one or none. Queue entries go through the maps, a few
-at a time (docs/decisions/0020), and index entries by calls like records (docs/decisions/0022). Nothing here opens, grows or removes a file: when room is missing the caller is
-told which (`Refusal`) and nothing has been written. Formats: docs/formats/.
+at a time (docs/decisions/0020), and index entries by calls like records (docs/decisions/0022). Nothing here opens,
+grows or removes a file: when room is missing the caller is told which (`Refusal`) and nothing has been written.
+Formats: docs/formats/.
 """
 
 cimport cython

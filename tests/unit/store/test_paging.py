@@ -128,9 +128,7 @@ def test_they_go_on_in_the_next_segment_once_it_is_made(
     assert log.ranges[1:] == [(256, 256, 320), (256, 320, 328)]
 
 
-def test_after_some_segments_without_a_sign_it_stops(
-    pager: Pager, log: FakeLog, segments: FakeSegments
-) -> None:
+def test_after_some_segments_without_a_sign_it_stops(pager: Pager, log: FakeLog) -> None:
     log.write(8 * MIB, SLOW)
     pager.look()
     while log.end < 5 * SEGMENT_BYTES:

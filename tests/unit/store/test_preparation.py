@@ -11,8 +11,8 @@ import pytest
 
 from ariane.clock import ManualClock
 from ariane.disk import MappedFile, RealDisk
-from ariane.errors import DiskFull
 from ariane.kernel.log import Log, Queue
+from ariane.store.background import InlineLane
 from ariane.store.preparation import Preparation
 from ariane.store.queues import AHEAD_BYTES, CHUNK_BYTES, ENTRY_BYTES, Queues
 from ariane.store.segments import Segments
@@ -22,29 +22,19 @@ ENTRIES = 100_000  # of a file
 FILE_BYTES = ENTRIES * ENTRY_BYTES
 
 
-class PatientLane:
+class PatientLane(InlineLane):
     """Does its jobs when a test says so."""
 
     def __init__(self) -> None:
         self._jobs: list[Callable[[], None]] = []
 
     def run(self, job: Callable[[], T], done: Callable[[Future[T]], None]) -> None:
-        def work() -> None:
-            future: Future[T] = Future()
-            try:
-                future.set_result(job())
-            except (OSError, DiskFull) as error:
-                future.set_exception(error)
-            done(future)
-
-        self._jobs.append(work)
+        at_once = super().run
+        self._jobs.append(lambda: at_once(job, done))
 
     def wait(self) -> None:
         while self._jobs:
             self._jobs.pop(0)()
-
-    def close(self) -> None:
-        self.wait()
 
 
 class Shelf:
