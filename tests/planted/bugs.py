@@ -125,11 +125,13 @@ def last_but_one_file_is_skipped(patch: Patch) -> None:
     """#467, #405, #1434: recovery begins in the newest segment; records before have no entry."""
     walk = Recovery._walk
 
-    def from_the_newest(self: Recovery, first: int, index_from: int) -> tuple[int, int]:
+    def from_the_newest(
+        self: Recovery, first: int, index_from: int, make_room: Callable[[Queue, int], bool]
+    ) -> tuple[int, int]:
         newest = self.log.end_position - self.log.file_bytes
         while newest > first and not self._is_record(newest):
             newest -= self.log.file_bytes
-        return walk(self, max(first, newest), index_from)
+        return walk(self, max(first, newest), index_from, make_room)
 
     patch.setattr(Recovery, "_walk", from_the_newest)
 
@@ -174,9 +176,7 @@ def names_are_not_synced(patch: Patch) -> None:
 def empty_file_stops_the_start(patch: Patch) -> None:
     """#9728, #10108: a last file without length, and the broker never starts again."""
 
-    def positions_in(
-        disk: Disk, directory: str, file_bytes: int, *, forgive_empty: bool = False
-    ) -> list[int]:
+    def positions_in(disk: Disk, directory: str, file_bytes: int, **_arguments: Any) -> list[int]:
         for name, size in disk.names(directory):
             if size != file_bytes:
                 raise StoreError(f"{directory}/{name} has {size} bytes")

@@ -12,6 +12,8 @@ from .bugs import BUGS
 
 IMAGES_MAX = 10_000  # most need a few dozen
 SEED = 1
+# What a bug raises that no longer fits the code it patches; it was not found then.
+PATCH_IS_STALE = (TypeError, AttributeError, NameError)
 
 
 @pytest.mark.slow
@@ -24,5 +26,6 @@ def test_a_planted_bug_is_found(
     campaign = Campaign(KINDS[bug.kind], SEED, IMAGES_MAX, weights=ACTIONS | bug.weights)
     with pytest.raises(AssertionError) as found:
         campaign.run()
+    assert not isinstance(found.value.__cause__, PATCH_IS_STALE), "the bug itself is broken"
     told = str(found.value).partition("; seed")[0]
     say(f"{name}: image {campaign.image_count}, {told[:90]}")

@@ -183,8 +183,6 @@ def test_retention_passing_under_a_query_fails_or_is_stepped_over_as_the_option_
         for _ in range(30):
             topic.fill(0, ["x" * 5000])
         ariane_broker.advance(80 * 3600)
-        store = ariane_broker.broker.state.store
-        assert ariane_broker.call(lambda: store.clean(is_asked=True)) > 0
         [queue] = topic.queues()
         first = topic.client.pull_consumer().min_offset(queue)
         assert first > 2

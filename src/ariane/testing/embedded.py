@@ -43,6 +43,8 @@ SETTINGS: Final[dict[str, str]] = {
     "mappedFileSizeConsumeQueue": str(20 * 1000),
     "maxHashSlotNum": "1000",
     "maxIndexNum": "4000",
+    # What is old enough goes as the clock is turned, at whatever hour of the day a test runs.
+    "deleteWhen": ";".join(f"{hour:02}" for hour in range(24)),
     "vipChannelEnable": "false",
 }
 OWN_KEYS: Final = ("bindAddress", "brokerIP1", "listenPort", "namesrvAddr", "storePathRootDir")
