@@ -11,10 +11,16 @@ from types import SimpleNamespace
 import pytest
 
 from ariane.broker.registration import Registration, addresses_of
-from ariane.codes import RequestCode
+from ariane.codes import RequestCode, ResponseCode
 from ariane.config import BrokerConfig
 from ariane.errors import ConnectionLost
-from ariane.protocol.bodies import RegisterBrokerBody, decode_register_body
+from ariane.protocol import fastjson
+from ariane.protocol.bodies import (
+    QueueData,
+    RegisterBrokerBody,
+    TopicRouteData,
+    decode_register_body,
+)
 from ariane.protocol.command import Command, reply
 from tests.unit.broker.rig import STORE_HOST, Rig
 
@@ -27,6 +33,7 @@ class NameServer:
         self.code = 0
         self.is_down = False
         self.is_slow = False
+        self.knows_news = True
         self.connection: SimpleNamespace | None = None
         self.held: list[asyncio.Future[None]] = []
 
@@ -36,6 +43,14 @@ class NameServer:
             for command in self.heard
             if command.code == RequestCode.REGISTER_BROKER
         ]
+
+    def news(self) -> dict[str, QueueData]:
+        """The topics told one by one, as they were told last."""
+        return {
+            command.ext["topic"]: fastjson.decode(command.body, TopicRouteData).queues[0]
+            for command in self.heard
+            if command.code == RequestCode.REGISTER_TOPIC_IN_NAMESRV
+        }
 
     def drop(self) -> None:
         """Lose the connection."""
@@ -75,6 +90,9 @@ class Pool:
         if server.is_slow:
             server.held.append(asyncio.get_running_loop().create_future())
             await server.held[-1]
+        is_news = command.code == RequestCode.REGISTER_TOPIC_IN_NAMESRV
+        if is_news and not server.knows_news:
+            return reply(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark="what?")
         return reply(command, server.code, remark="as told")
 
 
@@ -138,7 +156,92 @@ async def test_changes_within_one_turn_are_told_together() -> None:
     assert "topic49" in server.bodies()[-1].table.topics
 
 
-async def test_changes_during_a_registration_are_told_after_it() -> None:
+async def test_a_few_changes_are_told_one_by_one() -> None:
+    server = NameServer()
+    world = World(one=server)
+    world.registration.start()
+    await turns()
+    world.rig.topic("T", read_queue_count=6, write_queue_count=3, permission=4)
+    await turns()
+    assert len(server.bodies()) == 1
+    assert server.news() == {
+        "T": QueueData(
+            broker_name="broker-a", read_queue_count=6, write_queue_count=3, permission=4
+        )
+    }
+    world.rig.topic("T", read_queue_count=6, write_queue_count=6, permission=6)
+    await turns()
+    assert server.news()["T"].write_queue_count == 6
+    await world.pass_time(30)
+    assert "T" in server.bodies()[-1].table.topics
+
+
+async def test_a_name_server_that_cannot_hear_of_one_topic_hears_of_all() -> None:
+    server = NameServer()
+    server.knows_news = False
+    world = World(one=server)
+    world.registration.start()
+    await turns()
+    for name in ("T1", "T2"):
+        world.rig.topic(name)
+        await turns()
+        assert name in server.bodies()[-1].table.topics
+    assert [command.code for command in server.heard] == [103, 217, 103, 103]
+    assert world.is_registered()
+
+
+async def test_news_that_got_lost_are_part_of_the_next_registration() -> None:
+    server = NameServer()
+    world = World(one=server)
+    world.registration.start()
+    await turns()
+    server.is_slow = True
+    world.rig.topic("T")
+    await turns()
+    server.held.pop().set_exception(ConnectionLost("closed"))
+    await turns()
+    server.is_slow = False
+    assert not world.is_registered()
+    await world.pass_time(3)
+    assert "T" in server.bodies()[-1].table.topics
+    assert world.is_registered()
+
+
+async def test_deletions_are_told_together_a_little_later() -> None:
+    server = NameServer()
+    world = World(one=server)
+    world.registration.start()
+    for name in ("T1", "T2", "T3"):
+        world.rig.topic(name)
+    await turns()
+    heard = len(server.heard)
+    for name in ("T1", "T2"):
+        world.rig.state.topics.delete(name)
+        await turns()
+    assert len(server.heard) == heard
+    await world.pass_time(1)
+    assert len(server.heard) == heard + 1
+    assert {"T1", "T2", "T3"} & server.bodies()[-1].table.topics.keys() == {"T3"}
+    world.rig.topic("T4")
+    world.rig.state.topics.delete("T4")  # before it could be told
+    await turns()
+    assert "T4" not in server.news()
+
+
+async def test_changed_settings_are_told_at_once() -> None:
+    server = NameServer()
+    world = World(one=server)
+    world.registration.start()
+    await turns()
+    world.rig.state.updates.update(world.rig.state, {"brokerPermission": "4"})
+    await turns()
+    assert server.bodies()[-1].table.topics["SELF_TEST_TOPIC"].permission == 4
+    world.rig.topic("T", permission=6)
+    await turns()
+    assert server.news()["T"].permission == 4
+
+
+async def test_changes_during_a_request_are_told_after_it() -> None:
     server = NameServer()
     world = World(one=server)
     world.registration.start()
@@ -146,7 +249,7 @@ async def test_changes_during_a_registration_are_told_after_it() -> None:
     server.is_slow = True
     world.rig.topic("during")
     await turns()
-    for number in range(5):
+    for number in range(20):
         world.rig.topic(f"later{number}")
         await turns()
     assert len(server.heard) == 2  # one under way, and no more at a time
@@ -154,7 +257,7 @@ async def test_changes_during_a_registration_are_told_after_it() -> None:
     server.held.pop().set_result(None)
     await turns()
     assert len(server.heard) == 3
-    assert "later4" in server.bodies()[-1].table.topics
+    assert "later19" in server.bodies()[-1].table.topics
 
 
 async def test_one_that_is_gone_or_silent_delays_nobody() -> None:
@@ -166,7 +269,7 @@ async def test_one_that_is_gone_or_silent_delays_nobody() -> None:
     assert len(good.heard) == 1
     world.rig.topic("new")
     await turns()
-    assert "new" in good.bodies()[-1].table.topics
+    assert "new" in good.news()
     for future in silent.held:
         future.set_result(None)
     await turns()
