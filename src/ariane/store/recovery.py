@@ -146,7 +146,7 @@ class Recovery:
             return claim.log_offset
         size = self.log.file_bytes
         bases = range(self.log.end_position - size, self.log.first_position, -size)
-        if self.was_killed:
+        if self.was_killed or not self.checkpoint.log_ms:  # or nothing vouches for a clean stop
             for base in bases:
                 store_ms = self.log.store_ms_of(base) if self._is_record(base) else 0
                 if 0 < store_ms <= self.checkpoint.recover_from_ms:

@@ -151,6 +151,18 @@ def test_what_was_removed_is_rebuilt(gone: str, was_killed: bool) -> None:
     assert bodies(again, "U", 3) == [b"other"]
 
 
+@pytest.mark.parametrize("gone", ["consumequeue/T", "index"])
+def test_without_a_checkpoint_only_the_log_is_believed(gone: str) -> None:
+    disk, store, clock = life(100)
+    append(store, b"other", "U", 3)
+    store.stop()
+    disk.remove_tree(gone)
+    disk.remove("checkpoint")
+    again = open_store(disk, clock)
+    assert_whole(again, disk, 100)
+    assert bodies(again, "U", 3) == [b"other"]
+
+
 def test_a_rebuilding_cut_short_is_done_again() -> None:
     disk, store, clock = life(100)
     for i in range(40):
