@@ -228,9 +228,16 @@ class Indexes:
         return found
 
     def trim(self, log_offset: int) -> list[str]:
-        """Let go of files that only point below `log_offset`; returns them for removal."""
+        """Let go of files that only point below `log_offset`; returns them for removal.
+
+        One whose slots are on a table yet stays: a checkpoint may be reading them on its thread.
+        """
         removable = []
-        while len(self.files) > 1 and self.files[0].index.end_offset < log_offset:
+        while (
+            len(self.files) > 1
+            and self.files[0].index.end_offset < log_offset
+            and not self.files[0].index.has_table
+        ):
             file = self.files.pop(0)
             file.release()
             removable.append(file.file.path)

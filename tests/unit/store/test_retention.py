@@ -96,6 +96,27 @@ def test_what_no_checkpoint_covers_stays() -> None:
     assert store.clean() == segments - 1
 
 
+def test_an_index_file_stays_while_a_checkpoint_may_read_its_slots() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk, ManualClock())
+    for i in range(SMALL.index_entry_count - 1):
+        append(store, b"%d" % i)
+    while len(disk.names("commitlog")) < 4:
+        store.append(message(b"without a key" * 40))
+    store.checkpoint()
+    append(store, b"one more")
+    full = disk.names("index")[0]
+    disk.used_ratio = 0.88
+    assert store.clean() > 0
+    assert full in disk.names("index")
+    store.checkpoint()
+    while len(disk.names("commitlog")) < 3:
+        store.append(message(b"without a key" * 40))
+    store.checkpoint()
+    assert store.clean() > 0
+    assert full not in disk.names("index")
+
+
 def test_what_somebody_reads_under_a_lease_stays_until_the_disk_is_nearly_full() -> None:
     clock = ManualClock(wall_ms=int(FOUR * 1000))
     disk = SimulatedDisk(now_s=lambda: clock.wall_ms() / 1000)
