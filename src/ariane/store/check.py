@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
@@ -66,7 +66,7 @@ def check(disk: Disk, config: StoreConfig, *, progress: Progress | None = None) 
         checked.compare_queues()
         if config.index_enabled:
             checked.compare_index()
-        checked.tell_of_late_ones()
+        checked.tell_of_a_kill()
     return report
 
 
@@ -86,10 +86,12 @@ class _Check:
         self._claim = checkpoint.claim
         # Of a killed broker's store, entries and keys of records from here on may be missing still.
         self._covered = EVERYTHING
-        if disk.exists(ABORT_PATH) and (self._claim is not None or checkpoint.log_ms == 0):
+        self._was_killed = disk.exists(ABORT_PATH)
+        if self._was_killed and (self._claim is not None or checkpoint.log_ms == 0):
             self._covered = self._claim.log_offset if self._claim is not None else 0
         self._late_entries = 0
         self._late_keys = 0
+        self._early_entries = 0
         self._deletions = Deletions(disk)
         self._deletions.load()
         self._delays_ms = delays_ms_of(config.delay_levels)
@@ -122,7 +124,7 @@ class _Check:
                 )
                 self._walk_from(sound)
             progress(number * self._segment_bytes, len(self._segments) * self._segment_bytes)
-        self._look_behind(report.log_end)
+        self._look_behind(report.log_end, files)
         claim = self._claim
         if claim is not None and claim.log_offset > report.log_end:
             report.problems.append(
@@ -192,6 +194,8 @@ class _Check:
         files = self._disk.names(indexes.DIRECTORY)
         for name, found in files:
             path = f"{indexes.DIRECTORY}/{name}"
+            if self._is_unfinished(path, found, is_last=name == files[-1][0]):
+                continue
             if found != size:
                 self._report.problems.append(
                     f"{path} has {found} bytes and should have {size}, by maxHashSlotNum and"
@@ -207,12 +211,17 @@ class _Check:
         if entries or not files:
             self._check_keys(_chained(entries))
 
-    def tell_of_late_ones(self) -> None:
-        """A kill came before they were written; their records are all there."""
+    def tell_of_a_kill(self) -> None:
+        """Of what a kill parted: records without their entries, entries without their records."""
         if self._late_entries or self._late_keys:
             self._report.warnings.append(
                 f"the broker was killed: {self._late_entries} queue entries and {self._late_keys}"
                 " keys of records in the log are not in their files; the next start adds them"
+            )
+        if self._early_entries:
+            self._report.warnings.append(
+                f"the broker was killed: {self._early_entries} queue entries are of records that it"
+                " had not written yet; the next start removes them"
             )
 
     def _compare_queue(self, topic: str, queue_id: int) -> bool:
@@ -232,9 +241,9 @@ class _Check:
         wrong = 0
         while (entry := queue.entry(end)) is not None:
             is_removed = entry[0] < self._log.first_position or entry[1] == queues.PADDING_BYTES
-            if end >= first and not is_removed:
+            should_be = None if expected is None else expected.queue.entry(end)
+            if end >= first and not is_removed and not self._is_early(entry, should_be):
                 self._report.queue_entry_count += 1
-                should_be = None if expected is None else expected.queue.entry(end)
                 is_right = entry == should_be or self._is_due_by_other_levels(
                     topic, queue_id, entry, should_be
                 )
@@ -265,6 +274,13 @@ class _Check:
         if entry is None or entry[0] < self._covered:
             return False
         self._late_entries += expected.end - end
+        return True
+
+    def _is_early(self, entry: Entry, should_be: Entry | None) -> bool:
+        """Whether a kill came between an entry and its record; the next start removes it."""
+        if should_be is not None or not self._was_killed or entry[0] < self._report.log_end:
+            return False
+        self._early_entries += 1
         return True
 
     def _is_being_deleted(self, queue: Queue) -> bool:
@@ -321,28 +337,52 @@ class _Check:
         if missing > PROBLEMS_PER_KIND_MAX:
             self._report.problems.append(f"the index lacks keys of {missing} records in all")
 
-    def _look_behind(self, end: int) -> None:
+    def _look_behind(self, end: int, files: Sequence[MappedFile]) -> None:
         """The log must end in zeros, not in something that cannot be read."""
         log = self._log
-        for base in range(log.first_position, log.end_position, log.file_bytes):
+        for file, base in zip(files, self._segments, strict=True):
             start = max(end, base)
-            if start >= base + log.file_bytes:
+            if start >= base + log.file_bytes or not any(file.buffer[start - base :][:8]):
                 continue
-            head = self._disk.mapped(
-                f"{segments.DIRECTORY}/{segments.file_name(base)}", log.file_bytes, private=True
-            ).buffer[start - base : start - base + 8]
-            if any(head):
-                self._report.problems.append(
-                    f"the record at log offset {start} is damaged; nothing from there on can be"
-                    f" read ({log.end_position - start} bytes)"
+            if self._is_cut_short(end, files):
+                self._report.warnings.append(
+                    f"the broker was killed while it wrote the record at log offset {start};"
+                    " the next start removes it"
                 )
                 return
+            self._report.problems.append(
+                f"the record at log offset {start} is damaged; nothing from there on can be"
+                f" read ({log.end_position - start} bytes)"
+            )
+            return
+
+    def _is_cut_short(self, end: int, files: Sequence[MappedFile]) -> bool:
+        """Whether the log ends in what a kill left of the last write, not in damage."""
+        claimed = self._claim.log_offset if self._claim else 0
+        log = self._log
+        return (
+            self._was_killed
+            and end >= claimed
+            and next_sound(log, files, end, log.end_position) is None
+        )
+
+    def _is_unfinished(self, path: str, size: int, *, is_last: bool) -> bool:
+        """Whether a kill came while the file was made; it is told of as such."""
+        if size or not (is_last and self._was_killed):
+            return False
+        self._report.warnings.append(
+            f"the broker was killed while it made {path}; the next start removes it"
+        )
+        return True
 
     def _positions(self, directory: str, size: int) -> list[int]:
         """Where the usable files of a directory begin; the others are told."""
         positions: list[int] = []
-        for name, found in self._disk.names(directory):
+        files = self._disk.names(directory)
+        for name, found in files:
             path = f"{directory}/{name}"
+            if self._is_unfinished(path, found, is_last=name == files[-1][0]):
+                continue
             is_named = name.isascii() and name.isdigit() and len(name) == segments.NAME_DIGITS
             if not is_named:
                 self._report.problems.append(f"{path} does not belong there")

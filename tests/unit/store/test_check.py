@@ -68,6 +68,52 @@ def test_what_a_killed_broker_kept_back_is_no_damage() -> None:
     assert (report.queue_entry_count, report.key_count) == (8, 16)
 
 
+def killed_in_its_last_write() -> tuple[SimulatedDisk, int]:
+    """A store whose last record is there but for its end, and where that record begins."""
+    disk, store = checkpointed(5)
+    append(store, b"whole")
+    last = append(store, b"torn" * 50)
+    image = disk.crash_image(Random(1), CrashMode.KILL)
+    log = image.mapped(f"commitlog/{0:020d}", SMALL.segment_bytes).buffer
+    log[last.log_offset + 150 : last.end_offset] = bytes(last.size - 150)
+    return image, last.log_offset
+
+
+def test_a_record_that_a_kill_cut_short_is_no_damage() -> None:
+    disk, torn = killed_in_its_last_write()
+    report = check(disk, SMALL)
+    assert report.is_sound
+    assert f"killed while it wrote the record at log offset {torn}" in report.warnings[0]
+    assert "1 queue entries are of records that it had not written yet" in report.warnings[-1]
+    open_store(disk).stop()
+    report = check(disk, SMALL)
+    assert report.is_sound and report.warnings == []
+
+
+def test_one_with_sound_records_behind_it_is() -> None:
+    disk, torn = killed_in_its_last_write()
+    log = disk.mapped(f"commitlog/{0:020d}", SMALL.segment_bytes).buffer
+    record = bytearray(log[: struct.unpack_from(">i", log)[0]])
+    behind = torn + 1000
+    struct.pack_into(">q", record, 28, behind)
+    log[behind : behind + len(record)] = record
+    assert f"record at log offset {torn} is damaged" in check(disk, SMALL).problems[0]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [f"commitlog/{8192:020d}", f"consumequeue/T/0/{600:020d}", "index/99999999999999999"],
+)
+def test_a_file_that_a_kill_left_without_length_is_no_damage(path: str) -> None:
+    disk = killed_after_a_checkpoint()
+    disk.write(path, b"")
+    report = check(disk, SMALL)
+    assert report.is_sound
+    assert f"killed while it made {path}" in report.warnings[0]
+    disk.remove("abort")
+    assert any("has 0 bytes" in problem for problem in check(disk, SMALL).problems)
+
+
 def slots_in_files(disk: SimulatedDisk) -> list[bool]:
     """Of each index file, whether any slot is set."""
     names = [name for name, _ in disk.names("index")]
