@@ -50,6 +50,14 @@ _MESSAGE_QUEUE_KEYS: Final = {"topic", "brokerName", "queueId"}
 
 # Members that old clients send as the position of an enumeration's value.
 _ORDINALS: Final = {
+    "consumeFromWhere": (
+        "CONSUME_FROM_LAST_OFFSET",
+        "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+        "CONSUME_FROM_MIN_OFFSET",
+        "CONSUME_FROM_MAX_OFFSET",
+        "CONSUME_FROM_FIRST_OFFSET",
+        "CONSUME_FROM_TIMESTAMP",
+    ),
     "consumeType": ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP"),
     "messageModel": ("BROADCASTING", "CLUSTERING"),
 }

@@ -177,6 +177,20 @@ def test_decode_takes_nulls_ordinals_and_unknown_members() -> None:
     assert heartbeat.producers == []
 
 
+def test_a_heartbeat_of_the_cpp_client() -> None:
+    heartbeat = fastjson.decode(
+        b'{"clientID":"14708-127.0.0.1@DEFAULT","consumerDataSet":[{"consumeFromWhere":4,'
+        b'"consumeType":1,"groupName":"CID_cpp","messageModel":1,"subscriptionDataSet":['
+        b'{"subString":"*","subVersion":"1794963071242","topic":"%RETRY%CID_cpp"}]}],'
+        b'"producerDataSet":[{"groupName":"PID-cpp"}]}\n',
+        HeartbeatData,
+    )
+    (consumer,) = heartbeat.consumers
+    assert consumer.consume_from_where == "CONSUME_FROM_FIRST_OFFSET"
+    assert consumer.message_model == "CLUSTERING"
+    assert consumer.subscriptions[0].version == 1794963071242
+
+
 def test_decode_names_the_member() -> None:
     with pytest.raises(ProtocolError, match="clientID"):
         fastjson.decode(b'{"clientID":{}}', HeartbeatData)
