@@ -182,8 +182,20 @@ class TestRealDisk:
         hold.stdout.readline()
         with pytest.raises(StoreLocked, match="another broker"):
             disk.lock("lock")
+        assert disk.is_locked("lock")
         hold.communicate(b"")
         assert fcntl.F_OFD_SETLK
+
+    def test_whether_it_is_locked_is_found_by_reading(self, tmp_path: Path) -> None:
+        disk = RealDisk(tmp_path)
+        assert not disk.is_locked("lock")
+        assert disk.names("") == []
+        held = disk.lock("lock")
+        assert disk.is_locked("lock")
+        held.release()
+        (tmp_path / "lock").write_bytes(b"")
+        assert not disk.is_locked("lock")
+        assert disk.read("lock") == b""
 
 
 class TestSimulatedDisk:

@@ -36,6 +36,7 @@ FULL: Final = {
     errno.EDQUOT: "the quota is used up; free some space",
     errno.EFBIG: "no file may be that long; raise the limit (ulimit -f)",
 }
+HELD: Final = frozenset({errno.EAGAIN, errno.EACCES})  # by another open file
 UNSUPPORTED: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
 # Calls through ctypes leave the interpreter lock; Python's own mmap.madvise would hold it.
@@ -307,19 +308,34 @@ class RealDisk:
         it conflicts with the process-wide record lock that Java takes.
         """
         descriptor = os.open(self.root / path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
-        request = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
         try:
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
+            _lock_first_byte(descriptor, fcntl.F_WRLCK)
             os.pwrite(descriptor, b"lock", 0)
         except OSError as error:
             os.close(descriptor)
-            if error.errno not in (errno.EAGAIN, errno.EACCES):
+            if error.errno not in HELD:
                 raise
             raise StoreLocked(
                 f"{self.root / path} is locked: another broker uses this store; stop it, or choose"
                 " another storePathRootDir"
             ) from error
         return RealLock(descriptor)
+
+    def is_locked(self, path: str) -> bool:
+        """Whether somebody holds the lock file; being allowed to read it is enough to know."""
+        try:
+            descriptor = os.open(self.root / path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            _lock_first_byte(descriptor, fcntl.F_RDLCK)
+        except OSError as error:
+            if error.errno not in HELD:
+                raise
+            return True
+        finally:
+            os.close(descriptor)
+        return False
 
     def _write(self, path: str, data: bytes, *, synced: bool) -> None:
         descriptor = os.open(
@@ -345,6 +361,11 @@ def _map(descriptor: int, size: int, sharing: int) -> tuple[int, memoryview]:
     # Whoever holds a view holds `memory`; when the last is gone nobody can look any more.
     weakref.finalize(memory, _libc.munmap, address, size).atexit = False
     return address, memoryview(memory).cast("B")
+
+
+def _lock_first_byte(descriptor: int, kind: int) -> None:
+    request = struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 1, 0)
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
 
 
 def _parent(path: str) -> str:
