@@ -118,6 +118,14 @@ class TestEitherDisk:
 
 
 class TestRealDisk:
+    def test_a_file_that_cannot_be_made_leaves_nothing(self, tmp_path: Path) -> None:
+        disk = RealDisk(tmp_path)
+        disk.write("there", b"before")
+        for path in ("new", "there"):
+            with pytest.raises(DiskFull):
+                disk.mapped(path, 1 << 62, create=True)
+        assert disk.names("") == [("there", 6)]
+
     def test_maps_hold_no_descriptors(self, tmp_path: Path) -> None:
         disk = RealDisk(tmp_path)
         before = len(list(Path("/proc/self/fd").iterdir()))

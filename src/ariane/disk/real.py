@@ -188,17 +188,20 @@ class RealDisk:
     ) -> RealMappedFile:
         """Map a file; `create` makes it (zeros), `private` keeps writes out of the file."""
         full_path = self._prefix + path
-        access = os.O_RDONLY if private else os.O_RDWR
+        access = (os.O_RDONLY if private else os.O_RDWR) | os.O_CLOEXEC
+        is_new = create and not self.exists(path)
         with _full_disk("no room for a new file", path):
-            descriptor = os.open(
-                full_path, access | os.O_CLOEXEC | (os.O_CREAT if create else 0), FILE_MODE
-            )
+            descriptor = os.open(full_path, access | (os.O_CREAT if create else 0), FILE_MODE)
         try:
             if create:
                 with _full_disk(f"no room for {size} bytes", path):
                     os.ftruncate(descriptor, size)
             sharing = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
             file = RealMappedFile(path, full_path, descriptor, size, sharing)
+        except BaseException:
+            if is_new:  # whoever tries again may choose another name
+                self.remove(path)
+            raise
         finally:
             os.close(descriptor)
         if not read_ahead:
