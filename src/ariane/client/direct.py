@@ -25,6 +25,7 @@ from ariane.remoting.client import CONNECT_TIMEOUT_S, split_address
 BUFFER_BYTES: Final = 16 << 10
 IDLE_S: Final = 60.0  # brokers close what is silent for 120 s
 IDLE_COUNT_MAX: Final = 64  # sockets kept for each address
+SHORTEST_S: Final = 0.001  # to wait; the kernel takes 0 for no bound at all
 OPAQUE_MAX: Final = 0x7FFF_FFFF
 _TIME: Final = struct.Struct("@ll")  # what the kernel takes as a time to wait
 
@@ -83,7 +84,7 @@ class Line:
 
     def _limit(self, timeout_s: float) -> None:
         if timeout_s != self._timeout_s:
-            seconds = max(timeout_s, 0.001)
+            seconds = max(timeout_s, SHORTEST_S)
             time = _TIME.pack(int(seconds), int(seconds % 1 * 1_000_000))
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, time)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, time)
@@ -124,7 +125,7 @@ class DirectLines:
         """Make one attempt; raises what the courier knows how to go on from."""
         line = self._taken(target.address)
         if line is None:
-            line = Line(target.address, min(timeout_s, CONNECT_TIMEOUT_S))
+            line = Line(target.address, min(max(timeout_s, SHORTEST_S), CONNECT_TIMEOUT_S))
         try:
             receipt = line.send(self._receipts, target, parcel, timeout_s)
         except BaseException:

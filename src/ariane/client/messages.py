@@ -6,7 +6,7 @@ broker's remark about it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
@@ -141,13 +141,11 @@ def check(message: Message) -> None:
     if type(message.body) is not bytes or not 0 < len(message.body) <= BODY_BYTES_MAX:
         _check_body(message.body)
     if message.keys:
-        _check_keys(keys_of(message))
-    if message.tags and _holds_separator(message.tags):
-        raise InvalidMessage(f"tags={message.tags!r} holds the separator \\x01 or \\x02")
-    if message.sharding_key and _holds_separator(message.sharding_key):
-        raise InvalidMessage(
-            f"sharding_key={message.sharding_key!r} holds the separator \\x01 or \\x02"
-        )
+        _check_keys(message.keys)
+    if message.tags:
+        _check_word("tags", message.tags)
+    if message.sharding_key:
+        _check_word("sharding_key", message.sharding_key)
     for name, value in message.properties.items():
         _check_property(name, value)
     if message.is_delayed:
@@ -159,7 +157,7 @@ def body_of(message: Message) -> bytes:
     body = message.body
     if type(body) is bytes:
         return body
-    return body.encode() if isinstance(body, str) else bytes(body)
+    return _encoded(body) if isinstance(body, str) else bytes(body)
 
 
 def keys_of(message: Message) -> Sequence[str]:
@@ -196,10 +194,21 @@ def properties_of(message: Message) -> str:
 _topic_fault: Final = lru_cache(maxsize=1024)(topic_fault)
 
 
-def _check_keys(keys: Sequence[str]) -> None:
-    for key in keys:
+def _check_keys(keys: object) -> None:
+    if not isinstance(keys, Collection):
+        raise InvalidMessage(f"keys={keys!r}: keys are text, or several of it; write str(...)")
+    for key in keys.split() if isinstance(keys, str) else keys:
+        if not isinstance(key, str):
+            raise InvalidMessage(f"the key {key!r} is not text; write str(...)")
         if key.split() != [key] or _holds_separator(key):
             raise InvalidMessage(f"the key {key!r} is empty or holds a blank; keys have no blanks")
+
+
+def _check_word(name: str, text: object) -> None:
+    if not isinstance(text, str):
+        raise InvalidMessage(f"{name}={text!r} is not text; write str(...)")
+    if _holds_separator(text):
+        raise InvalidMessage(f"{name}={text!r} holds the separator \\x01 or \\x02")
 
 
 def _check_body(body: object) -> None:
@@ -211,12 +220,19 @@ def _check_body(body: object) -> None:
     is_text = isinstance(body, str)
     if len(body) * (4 if is_text else 1) <= BODY_BYTES_MAX:
         return
-    size = len(body.encode()) if isinstance(body, str) else memoryview(body).nbytes
+    size = len(_encoded(body)) if isinstance(body, str) else memoryview(body).nbytes
     if size > BODY_BYTES_MAX:
         raise InvalidMessage(
             f"a body of {size:,} bytes is over the {BODY_BYTES_MAX:,} a broker takes;"
             " split it, or store it elsewhere and send where"
         )
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidMessage(f"the body is not Unicode text: {error}; send bytes") from error
 
 
 def _check_property(name: str, value: str) -> None:

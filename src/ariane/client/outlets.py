@@ -7,6 +7,7 @@ from typing import Final
 from ariane.client.parcels import Kind
 from ariane.client.routes import DEFAULT_QUEUE_COUNT, TopicRoute
 from ariane.codes import PROTOCOL_VERSION, FrameFlag, RequestCode
+from ariane.errors import InvalidMessage
 from ariane.kernel.client import Target
 from ariane.protocol.bodies import MessageQueue
 from ariane.topics import AUTO_CREATE_TOPIC
@@ -35,6 +36,12 @@ class Outlet:
         """The target that a queue is; it need not be one of the route's."""
         target = self._by_queue.get(queue)
         if target is None:
+            if not isinstance(queue, MessageQueue) or queue.topic != self.route.topic:
+                # The request would carry the queue's topic, and the message be stored there.
+                raise InvalidMessage(
+                    f"{queue} is no queue of the message's topic {self.route.topic!r};"
+                    " choose one of `producer.queues(topic)`"
+                )
             target = self._by_queue[queue] = self._target(queue)
         return target
 

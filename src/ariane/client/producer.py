@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from asyncio import get_running_loop
 from collections.abc import Mapping, Sequence
 from typing import Final, Unpack, cast
 
@@ -106,7 +107,12 @@ class Producer:
         Takes a topic and a body, or a Message; the fields are those of `Message`. Queues take turns
         unless `queue`, `selector` or a sharding key chooses; then retries keep to the choice.
         """
-        if self._is_plain and queue is None and selector is None:
+        if (
+            self._is_plain
+            and queue is None
+            and selector is None
+            and self._session.loop is get_running_loop()
+        ):
             timeout_s = self.settings.timeout if timeout is None else timeout
             if fields or isinstance(topic, Message):
                 waiting = self._begin(message_of(topic, body, fields), timeout_s)
@@ -383,9 +389,12 @@ class Producer:
             return None
         check(message)
         properties = properties_of(message)
-        return self.courier.begin(
-            message.topic, message.body, properties, message.wait, message.flag, timeout_s
-        )
+        try:
+            return self.courier.begin(
+                message.topic, message.body, properties, message.wait, message.flag, timeout_s
+            )
+        except UnicodeEncodeError:
+            return None  # the whole way says what is wrong
 
     async def _go_on(self, message: Message, waiting: Waiting, outcome: Outcome) -> SendReceipt:
         assert isinstance(waiting.message_ids, str)

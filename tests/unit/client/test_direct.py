@@ -135,6 +135,8 @@ def test_a_silent_broker_is_given_up_when_time_is_up(client: Client, broker: Fak
     broker.answers[SEND] = silent
     with pytest.raises(RequestTimeout, match="may have been stored"):
         client.send("orders", b"x", timeout=0.05)
+    with pytest.raises(ClientError):
+        client.send("orders", b"x", timeout=-1)
     broker.answers[SEND] = stored
     assert client.send("orders", b"x", timeout=5).status is SendStatus.OK  # on another line
 

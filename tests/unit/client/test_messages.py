@@ -19,6 +19,9 @@ REFUSED = {
     "a body too long": (Message("t", bytes(BODY_BYTES_MAX + 1)), "split it"),
     "a text too long": (Message("t", "ä" * (BODY_BYTES_MAX // 2 + 1)), "split it"),
     "a body that is a number": (Message("t", 7), "bytes or text, not int"),  # type: ignore[arg-type]
+    "a key that is a number": (Message("t", b"x", keys=7), "keys are text"),  # type: ignore[arg-type]
+    "keys that are numbers": (Message("t", b"x", keys=[7]), "not text"),  # type: ignore[list-item]
+    "a tag that is a number": (Message("t", b"x", tags=7), "not text"),  # type: ignore[arg-type]
     "a key with a blank": (Message("t", b"x", keys=["a b"]), "blank"),
     "an empty key": (Message("t", b"x", keys=[""]), "empty"),
     "tags as a property": (Message("t", b"x", properties={"TAGS": "x"}), "tags="),
@@ -95,3 +98,8 @@ def test_bodies_are_bytes_or_text(body: bytes | str) -> None:
     check(message)
     assert body_of(message) == b"\xc3\xa4"
     assert body_of(Message("t", memoryview(b"xyz")[1:])) == b"yz"
+
+
+def test_a_body_that_is_not_unicode_text_is_refused() -> None:
+    with pytest.raises(InvalidMessage, match="send bytes"):
+        body_of(Message("t", "\udcff"))

@@ -166,6 +166,17 @@ async def test_a_queue_can_be_named() -> None:
         assert (await client.producer().send(Message("orders", b"x"), queue=queue)).queue == queue
 
 
+async def test_a_queue_of_another_topic_is_refused() -> None:
+    queue = MessageQueue(topic="bills", broker_name="a", queue_id=0)
+    async with running("a", orders=4, bills=4) as cluster, client_of(cluster) as client:
+        for choice in ({"queue": queue}, {"selector": lambda queues: queue}):
+            with pytest.raises(InvalidMessage, match="no queue of the message's topic 'orders'"):
+                await client.send("orders", b"x", **choice)
+        with pytest.raises(InvalidMessage, match="no queue of"):
+            await client.send("orders", b"x", selector=lambda queues: None)  # type: ignore[arg-type,return-value]
+        assert sends(cluster) == {"a": 0}
+
+
 async def test_the_first_message_of_a_topic_goes_where_it_will_be_created() -> None:
     async with running("a", TBW102=8) as cluster, client_of(cluster) as client:
         await client.send("new", b"x")
@@ -358,6 +369,21 @@ def test_a_client_belongs_to_one_loop() -> None:
         asyncio.run(send())
 
 
+def test_a_client_belongs_to_one_loop_on_the_shortcut_too() -> None:
+    left = asyncio.new_event_loop()
+    servers = running("a", orders=1)
+    cluster = left.run_until_complete(servers.__aenter__())
+    client = Client(cluster.name_server.address)
+    left.run_until_complete(client.open())
+    for _ in range(3):  # the first opens the shortcut
+        left.run_until_complete(client.send("orders", b"x"))
+    with pytest.raises(ClientError, match="another event loop"):
+        asyncio.run(client.send("orders", b"x"))
+    left.run_until_complete(client.close())
+    left.run_until_complete(servers.__aexit__(None, None, None))
+    left.close()
+
+
 async def test_a_producer_is_one_for_its_group_and_options() -> None:
     client = Client("127.0.0.1:9876")
     assert client.producer("p") is client.producer("p")
@@ -406,6 +432,16 @@ async def test_later_sends_take_a_shortcut_and_meet_the_same_fates(fields: Any) 
             assert receipt.queue.broker_name == "b"
         assert not courier._hot.knows("orders")  # a is avoided, so the whole way is gone
         broker.answers[SEND] = stores
+
+
+async def test_what_is_not_unicode_text_is_refused_on_the_shortcut_too() -> None:
+    async with running("a", orders=1) as cluster, client_of(cluster) as client:
+        for _ in range(3):
+            with pytest.raises(InvalidMessage, match="Unicode"):
+                await client.send("orders", b"x", tags="\udcff")
+            with pytest.raises(InvalidMessage, match="Unicode"):
+                await client.send("orders", "\udcff")
+            await client.send("orders", b"x", tags="A")
 
 
 async def test_a_shortcut_ends_with_its_connection_or_its_route() -> None:
