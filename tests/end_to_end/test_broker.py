@@ -202,6 +202,17 @@ async def test_a_long_poll_is_answered_when_a_message_comes(tmp_path: Path) -> N
         assert [message.stored_body for message in decode_records(answer.body)] == [b"new"]
 
 
+async def test_properties_are_measured_as_stored_not_as_escaped(tmp_path: Path) -> None:
+    async with running(tmp_path) as world:
+        for text, code in {
+            "k\x01v\x02" * 8_000: ResponseCode.SUCCESS,  # 112,000 bytes of JSON
+            "k\x01v\x02" * 8_500: ResponseCode.MESSAGE_ILLEGAL,
+            f"k\x01{'v' * 200_000}\x02": ResponseCode.MESSAGE_ILLEGAL,
+        }.items():
+            sent = await world.call(RequestCode.SEND_MESSAGE_V2, send_fields(properties=text), b"x")
+            assert sent.code == code
+
+
 async def test_sync_flush_answers_after_the_disk_has_it(tmp_path: Path) -> None:
     async with running(tmp_path, flush_mode="SYNC_FLUSH") as world:
         answers = await asyncio.gather(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 FRAME_BYTES_MAX: Final = 16 << 20  # whole frame; every RocketMQ peer closes beyond it
-HEADER_BYTES_MAX: Final = 64 << 10  # what a server reads of a header
+# What a server reads of a header. Properties of the longest legal length must fit, each byte of
+# them escaped as six; and longer ones, so that they can be answered with what is wrong.
+HEADER_BYTES_MAX: Final = 256 << 10
 REPLY_HEADER_BYTES_MAX: Final = 8 << 20  # a batch reply names every message in its header
 EXT_FIELDS_MAX: Final = 128
 DEPTH_MAX: Final = 16  # nesting of JSON, in headers and bodies

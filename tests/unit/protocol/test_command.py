@@ -167,7 +167,7 @@ BAD_FRAMES = {
     "length 2^31-1": b"\x7f\xff\xff\xff\0\0\0\x02",
     "length 16 MiB - 3": (16 * 1024 * 1024 - 3).to_bytes(4, "big") + b"\0\0\0\x02",
     "header longer than frame": b"\0\0\0\x06\0\0\0\x03{}",
-    "header over 64 KiB": (100_000).to_bytes(4, "big") + (65_537).to_bytes(4, "big"),
+    "header over 256 KiB": (300_000).to_bytes(4, "big") + (262_145).to_bytes(4, "big"),
     "serializer 2": b"\0\0\0\x06\x02\0\0\x02{}",
     "serializer 255": b"\0\0\0\x06\xff\0\0\x02{}",
     "TLS ClientHello": b"\x16\x03\x01\x02\x00\x01\x00\x01",
