@@ -2,11 +2,14 @@
 
 There is no request queue to measure, but there is the loop: a heartbeat that comes late tells how
 long whatever is handled now has waited in the socket. An append that stalled on the page cache is
-the same sickness with a name of its own, and what waited behind it hears that name.
+the same sickness with a name of its own, and what waited behind it hears that name. Answers that
+peers leave untaken fill the memory. While they hold too much of it nobody may pull, so whoever
+takes nothing then is dropped before the others have waited long.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -16,10 +19,13 @@ from ariane.config import BrokerConfig, StoreConfig
 from ariane.errors import RequestRejected
 from ariane.remoting.connection import Connection
 
+LOGGER: Final = logging.getLogger("ariane.broker")
+
 BEAT_S: Final = 0.05
 BEATS_PER_COUNT: Final = 10  # between two looks at all connections
 CALM_S: Final = 0.1  # a heartbeat less late than this delays nobody enough to matter
 IN_FLIGHT_BYTES_MAX: Final = 256 << 20  # answers peers have not taken yet, all connections together
+DEAF_S: Final = 5.0  # how long a peer may take nothing while others may not pull because of it
 
 
 class Busy(RequestRejected):
@@ -47,6 +53,7 @@ class FlowControl:
         self._connections = connections
         self._in_flight_bytes_max = in_flight_bytes_max
         self._in_flight_bytes = 0
+        self._untaken: dict[Connection, tuple[int, float]] = {}  # how much, and since when
         self._beat_due_s = timers.clock.monotonic_s() + BEAT_S
         self._is_page_cache_busy = False
         self._beat_count = 0
@@ -64,7 +71,7 @@ class FlowControl:
 
     def admit_pull(self) -> None:
         """Refuse a pull that waited too long, or when peers leave too many answers untaken."""
-        if self._in_flight_bytes > self._in_flight_bytes_max:
+        if self._is_overloaded():
             raise Busy("[OVERLOAD]system busy, start flow control for a while")
         self._admit(self._config().pull_wait_max_ms)
 
@@ -73,7 +80,7 @@ class FlowControl:
         return (
             self._monotonic_s() - self._beat_due_s < CALM_S
             and not self._is_page_cache_busy
-            and self._in_flight_bytes <= self._in_flight_bytes_max
+            and not self._is_overloaded()
         )
 
     def append_took(self, duration_s: float) -> None:
@@ -103,3 +110,28 @@ class FlowControl:
         self._beat_count += 1
         if self._beat_count % BEATS_PER_COUNT == 0:
             self._in_flight_bytes = sum(each.unread_bytes for each in self._connections())
+            self._untaken = self._without_deaf() if self._is_overloaded() else {}
+
+    def _is_overloaded(self) -> bool:
+        return self._in_flight_bytes > self._in_flight_bytes_max
+
+    def _without_deaf(self) -> dict[Connection, tuple[int, float]]:
+        """Who has answers to take, after dropping those who took none of them for too long."""
+        now_s = self._monotonic_s()
+        untaken = {}
+        for each in self._connections():
+            byte_count = each.unread_bytes
+            if not byte_count:
+                continue
+            before, since_s = self._untaken.get(each, (0, now_s))
+            if byte_count < before:
+                since_s = now_s
+            elif now_s - since_s >= DEAF_S:
+                LOGGER.info(
+                    "connection dropped peer=%s:%d reason=it does not read its answers unread=%d",
+                    *each.peer,
+                    byte_count,
+                )
+                each.drop("the peer does not read its answers")
+            untaken[each] = (byte_count, since_s)
+        return untaken

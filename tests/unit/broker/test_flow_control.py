@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
-from ariane.broker.flow_control import BEAT_S, BEATS_PER_COUNT, Busy, FlowControl
+from ariane.broker.flow_control import BEAT_S, BEATS_PER_COUNT, DEAF_S, Busy, FlowControl
 from ariane.clock import ManualClock, Timers
 from ariane.codes import ResponseCode
 from ariane.config import BrokerConfig, StoreConfig
+
+
+class Peer:
+    """A connection whose answers stay where they are."""
+
+    def __init__(self, unread_bytes: int) -> None:
+        self.unread_bytes = unread_bytes
+        self.peer = ("127.0.0.1", 1)
+        self.is_dropped = False
+
+    def drop(self, reason: str) -> None:
+        self.unread_bytes = 0
+        self.is_dropped = True
 
 
 class Loop:
@@ -18,12 +29,13 @@ class Loop:
     def __init__(self, config: BrokerConfig | None = None, unread_bytes: int = 0) -> None:
         self.clock = ManualClock()
         self.timers = Timers(self.clock)
-        self.peer = SimpleNamespace(unread_bytes=unread_bytes)
+        self.peer = Peer(unread_bytes)
+        self.peers = [self.peer]
         self.flow = FlowControl(
             self.timers,
             lambda: config or BrokerConfig(),
             StoreConfig,
-            lambda: [self.peer],  # type: ignore[list-item]
+            lambda: self.peers,  # type: ignore[arg-type, return-value]
         )
 
     def run(self, seconds: float) -> None:
@@ -103,3 +115,20 @@ def test_pulls_stop_while_peers_leave_their_answers_untaken() -> None:
     assert refusal(loop.flow.admit_pull) is None
     loop.flow.answered(300 << 20)  # between two looks too
     assert refusal(loop.flow.admit_pull) is not None
+
+
+def test_peers_that_take_nothing_do_not_keep_others_from_pulling_for_long() -> None:
+    loop = Loop()
+    deaf, slow = (Peer(100 << 20) for _ in range(2)), Peer(100 << 20)
+    loop.peers += [*deaf, slow]
+    for _ in range(int(DEAF_S / BEAT_S) + 4 * BEATS_PER_COUNT):
+        loop.run(BEAT_S)
+        slow.unread_bytes -= 1
+    assert [peer.is_dropped for peer in loop.peers] == [False, True, True, False]
+    assert refusal(loop.flow.admit_pull) is None
+
+
+def test_peers_may_take_their_time_when_nobody_waits_for_it() -> None:
+    loop = Loop(unread_bytes=200 << 20)
+    loop.run(10 * DEAF_S)
+    assert not loop.peer.is_dropped
