@@ -91,11 +91,14 @@ def loads(text: str | bytes, *, size_max: int = ODD_BYTES_MAX) -> Json:
 def decode(data: bytes, kind: type[T], *, size_max: int = ODD_BYTES_MAX) -> T:
     """Read a typed body or raise ProtocolError naming the member; unknown members are ignored."""
     decoder = _decoder(kind)
+    fault: Exception | None = None
     if decoder is not None and _REFERENCE not in data:
         try:
             return decoder.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            pass  # fastjson's own spelling, nulls or ordinals: the slow path decides
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            fault = error  # fastjson's own spelling, nulls or ordinals: the slow path decides
+    if isinstance(fault, msgspec.ValidationError) and len(data) > size_max:
+        raise ProtocolError(f"{kind.__name__} cannot be read: {fault}") from fault
     _check_size(data, size_max)
     value = _plain(loads(data, size_max=size_max), 0)
     try:

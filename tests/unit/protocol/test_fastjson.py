@@ -136,6 +136,14 @@ def test_odd_text_is_read_up_to_a_size_standard_text_beyond() -> None:
     assert fastjson.loads('"' + "x" * 2_000_000 + '"') == "x" * 2_000_000
 
 
+def test_a_large_body_is_refused_for_the_member_that_is_wrong() -> None:
+    subscription = {"topic": "T" * 50, "subString": "*"}
+    consumer = {"groupName": "g", "subscriptionDataSet": [subscription] * 5_000}
+    data = msgspec.json.encode({"clientID": "c", "consumerDataSet": [consumer]})
+    with pytest.raises(ProtocolError, match=r"length <= 4096 - at .*subscriptionDataSet"):
+        fastjson.decode(data, HeartbeatData)
+
+
 def test_a_large_file_with_bare_keys_is_read_quickly() -> None:
     tables = {f"topic{n}@group": dict.fromkeys(range(8), n) for n in range(5_000)}
     data = fastjson.dumps_pretty({"offsetTable": tables})
