@@ -64,6 +64,30 @@ def test_up_says_it_is_ready_and_stops_on_a_signal(tmp_path: Path, number: signa
         assert not (tmp_path / "store" / "abort").exists()  # it was a clean stop
 
 
+@pytest.mark.parametrize("how", ["a pipe that nobody reads", "closed"])
+def test_up_goes_on_when_nobody_hears_it(tmp_path: Path, how: str) -> None:
+    port = free_port()
+    words = [ARIANE, "up", "--data", tmp_path, "--namesrv-port", port, "--broker-port", 0]
+    command = list(map(str, words))
+    if how == "closed":
+        command = ["sh", "-c", 'exec "$0" "$@" >&-', *command]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    try:
+        create = [str(ARIANE), "topic", "create", "unheard", "--namesrv", f"127.0.0.1:{port}"]
+        wait_until(
+            lambda: subprocess.run(create, capture_output=True, check=False).returncode == 0,
+            "a topic to be created",
+        )
+        process.terminate()
+        _, said = process.communicate(timeout=30)
+        assert (process.returncode, said) == (0, b"")
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_topics(server: Ariane) -> None:
     at = server.namesrv_address
     assert "2 queues on broker-a" in ariane("topic", "create", "t1", "--queues", 2, namesrv=at)
@@ -94,6 +118,73 @@ def test_a_message_there_and_back(server: Ariane) -> None:
     assert read_json("message", "find", "t2", "k1", namesrv=at) == [message]
     assert "grüße" in ariane("message", "find", "t2", "k1", namesrv=at)
     assert read_json("message", "find", "t2", "none", namesrv=at) == []
+
+
+def test_words_that_are_not_text(server: Ariane) -> None:
+    at = server.namesrv_address
+    sent = read_json("send", "t_bytes", os.fsdecode(b"\xff\xfe"), namesrv=at)
+    assert read_json("message", "get", sent["offset_message_id"], namesrv=at)["body_base64"]
+    assert "None" not in ariane("message", "get", sent["offset_message_id"], namesrv=at)
+    assert "Unicode" in ariane(
+        "send", "t_bytes", "x", "--key", os.fsdecode(b"\xff"), namesrv=at, code=1
+    )
+
+
+def test_a_message_id_without_its_topic_is_told_from_an_offset_id(server: Ariane) -> None:
+    at = server.namesrv_address
+    sent = read_json("send", "t_ids", "x", namesrv=at)
+    assert "add --topic" in ariane("message", "get", sent["message_id"], namesrv=at, code=1)
+
+
+def test_tail_says_once_that_a_broker_is_gone_and_goes_on_when_it_is_back(tmp_path: Path) -> None:
+    with Ariane(tmp_path / "up").start() as server:
+        at = server.namesrv_address
+        ariane("topic", "create", "t_back", "--queues", 2, namesrv=at)
+        ariane("send", "t_back", "before", "--count", 2, namesrv=at)  # one in each queue
+        with (tmp_path / "errors").open("w") as errors:
+            tail = subprocess.Popen(
+                [ARIANE, "tail", "t_back", "--from-start", "--count", "3", "--namesrv", at],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        assert tail.stdout is not None
+        try:
+            for _ in range(2):
+                assert tail.stdout.readline().rstrip().endswith("before")
+            server.kill()
+            wait_until((tmp_path / "errors").read_text, "the warning")
+            ports = {"namesrv_port": server.namesrv[1], "broker_port": server.broker[1]}
+            output = server.launch({}, **ports)
+            wait_until(lambda: server.is_ready(output), "the broker to be back")
+            ariane("send", "t_back", "after", namesrv=at)
+            assert tail.stdout.readline().rstrip().endswith("after")
+            (warning,) = (tmp_path / "errors").read_text().splitlines()
+            assert "broker-a" in warning
+            assert "trying again" in warning
+        finally:
+            tail.kill()
+            tail.wait()
+
+
+def test_tail_ends_when_nobody_reads_it(server: Ariane) -> None:
+    at = server.namesrv_address
+    ariane("send", "t_unread", "grüße", namesrv=at)
+    process = subprocess.Popen(
+        [str(ARIANE), "tail", "t_unread", "--from-start", "--namesrv", at],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},  # a terminal that lacks the letters
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline().endswith(b"gr\\xfc\\xdfe\n")
+        process.stdout.close()
+        _, said = process.communicate(timeout=30)  # though no further message comes
+        assert (process.returncode, said) == (1, b"")
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_only_what_was_given_up_is_resumed(server: Ariane) -> None:

@@ -7,6 +7,7 @@ becomes a line of text and an exit code.
 
 from __future__ import annotations
 
+import io
 import sys
 from importlib import import_module
 from typing import Final
@@ -53,6 +54,8 @@ def app_for(words: list[str]) -> typer.Typer:
 def run() -> None:
     """Run the command line and leave with its exit code."""
     words = sys.argv[1:]
+    if isinstance(sys.stdout, io.TextIOWrapper):  # bodies may hold what a terminal's encoding lacks
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app_for(words)()
     except Exception as error:

@@ -88,7 +88,12 @@ def track_view(found: Track) -> dict[str, object]:
 async def looked_up(client: Client, message_id: str, topic: str) -> StoredMessage:
     """The message by its offset id, or by the id its producer gave it if the topic is known."""
     if not topic:
-        return await client.admin.message(message_id)
+        try:
+            return await client.admin.message(message_id)
+        except ClientError as error:  # a message id has the same digits, and means something else
+            raise ClientError(
+                f"{error}; if {message_id} is a message id, not an offset id, add --topic TOPIC"
+            ) from error
     found = await client.admin.find_by_id(topic, message_id)
     if not found:
         raise ClientError(f"topic {topic!r} has no message {message_id}; is the topic right?")

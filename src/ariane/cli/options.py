@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ariane.config import parse_properties
 from ariane.errors import ConfigError
 
 DEFAULT_NAMESRV = "127.0.0.1:9876"
@@ -32,3 +34,15 @@ def pairs_of(texts: list[str], *, option: str) -> dict[str, str]:
             raise ConfigError(f"{option} {text!r} is not KEY=VALUE")
         pairs[key.strip()] = value.strip()
     return pairs
+
+
+def settings_in(path: Path | None) -> dict[str, str]:
+    """What a file of settings says, nothing without one; raises ConfigError."""
+    if path is None:
+        return {}
+    try:
+        return parse_properties(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text: {error.reason}") from error

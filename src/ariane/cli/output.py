@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -26,8 +27,21 @@ OutputOption = Annotated[
 
 def say(text: str = "") -> None:
     """One line on standard output, there at once even when somebody reads it through a pipe."""
+    if sys.stdout is None:  # closed before we began
+        return
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
+
+
+def announce(text: str) -> None:
+    """Like `say`, for a server: one that nobody reads any more goes on all the same."""
+    try:
+        say(text)
+    except BrokenPipeError:
+        # What is left in the buffer would fail again at the end, and spoil the exit code.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def complain(text: str) -> None:

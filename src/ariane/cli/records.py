@@ -49,6 +49,7 @@ def say_message(message: StoredMessage) -> None:
     facts = view_of(message)
     facts["born_at_ms"] = time_text(message.born_at_ms)
     facts["stored_at_ms"] = time_text(message.stored_at_ms)
+    facts["tags"] = message.tags or ""
     facts["keys"] = " ".join(message.keys)
     facts["properties"] = ", ".join(f"{k}={v}" for k, v in message.properties.items())
     width = max(map(len, facts))

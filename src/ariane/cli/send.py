@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -86,4 +87,4 @@ def _body_of(body: str, file: Path | None) -> bytes:
         if body != "-":
             raise ConfigError("give the body as a word or as --file, not both")
         return file.read_bytes()
-    return sys.stdin.buffer.read() if body == "-" else body.encode()
+    return sys.stdin.buffer.read() if body == "-" else os.fsencode(body)

@@ -20,8 +20,8 @@ from typing import Annotated, Final, Protocol, Self
 
 import typer
 
-from ariane.cli.options import DEFAULT_NAMESRV, pairs_of
-from ariane.cli.output import say, warn
+from ariane.cli.options import DEFAULT_NAMESRV, pairs_of, settings_in
+from ariane.cli.output import announce, warn
 from ariane.cli.unavailable import HEEDED, refuse_unavailable
 from ariane.clock import SystemClock, Timers
 from ariane.config import (
@@ -30,7 +30,6 @@ from ariane.config import (
     StoreConfig,
     changed,
     config_of,
-    parse_properties,
     unknown_key_warnings,
 )
 from ariane.disk import RealDisk
@@ -104,7 +103,7 @@ def namesrv(
     """Start a name server."""
     _start_logging(log_level)
     _allow_descriptors()
-    settings = {"kvConfigPath": str(data / "namesrv" / "kvConfig.json")} | _settings_in(config)
+    settings = {"kvConfigPath": str(data / "namesrv" / "kvConfig.json")} | settings_in(config)
     settings |= {"bindAddress": host} if host is not None else {}
     settings |= {"listenPort": str(port)} if port is not None else {}
     _warn_of_unknown(settings, NameServerConfig)
@@ -123,7 +122,7 @@ def broker(
     """Start a broker, with RocketMQ's own settings."""
     _start_logging(log_level)
     _allow_descriptors()
-    settings = _settings_in(config) | pairs_of(set_ or [], option="--set")
+    settings = settings_in(config) | pairs_of(set_ or [], option="--set")
     refuse_unavailable(settings)
     _warn_of_unknown(settings, BrokerConfig, StoreConfig)
     broker_config = config_of(BrokerConfig, settings)
@@ -166,7 +165,7 @@ async def _up(data: Path, host: str, namesrv_port: int, settings: dict[str, str]
         )
         await servers.start(started, f"{host}:{broker_config.port}", "--broker-port")
         broker_address = _address(host, started.port)
-        say(f"ready namesrv={namesrv_address} broker={broker_address}")
+        announce(f"ready namesrv={namesrv_address} broker={broker_address}")
         _introduce(broker_config, namesrv_address, broker_address, store_config.root)
         await servers.until_signal()
 
@@ -183,7 +182,7 @@ async def _namesrv(config: NameServerConfig) -> None:
             timers=servers.timers,
         )
         await servers.start(started, _address(config.bind_host, config.port), "--port")
-        say(f"ready namesrv={_address(config.bind_host, started.port)}")
+        announce(f"ready namesrv={_address(config.bind_host, started.port)}")
         await servers.until_signal()
 
 
@@ -202,7 +201,7 @@ async def _broker(config: BrokerConfig, store_config: StoreConfig) -> None:
             timers=servers.timers,
         )
         await servers.start(started, _address(config.bind_host, config.port), "listenPort")
-        say(f"ready broker={_address(config.bind_host, started.port)}")
+        announce(f"ready broker={_address(config.bind_host, started.port)}")
         await servers.until_signal()
 
 
@@ -280,25 +279,14 @@ def _starting_fault(error: OSError, address: str, option: str) -> str:
 
 def _introduce(config: BrokerConfig, namesrv: str, broker: str, store: str) -> None:
     at = "" if namesrv == DEFAULT_NAMESRV else f" --namesrv {namesrv}"
-    say(f"  name server  {namesrv}")
-    say(f"  broker       {broker}  ({config.name} in {config.cluster})")
-    say(f"  store        {Path(store).resolve()}")
-    say("try:")
-    say(f"  ariane topic create demo{at}")
-    say(f"  ariane tail demo{at}")
-    say(f'  ariane send demo "hello"{at}')
-    say("Ctrl-C stops it.")
-
-
-def _settings_in(path: Path | None) -> dict[str, str]:
-    if path is None:
-        return {}
-    try:
-        return parse_properties(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 text: {error.reason}") from error
+    announce(f"  name server  {namesrv}")
+    announce(f"  broker       {broker}  ({config.name} in {config.cluster})")
+    announce(f"  store        {Path(store).resolve()}")
+    announce("try:")
+    announce(f"  ariane topic create demo{at}")
+    announce(f"  ariane tail demo{at}")
+    announce(f'  ariane send demo "hello"{at}')
+    announce("Ctrl-C stops it.")
 
 
 def _warn_of_unknown(settings: dict[str, str], *kinds: type) -> None:

@@ -8,9 +8,9 @@ from typing import Annotated, Final
 
 import typer
 
-from ariane.cli.options import pairs_of
+from ariane.cli.options import pairs_of, settings_in
 from ariane.cli.output import Output, OutputOption, complain, say, say_json, warn
-from ariane.config import StoreConfig, config_of, parse_properties
+from ariane.config import StoreConfig, config_of
 from ariane.disk import RealDisk
 from ariane.errors import ConfigError, StoreError
 from ariane.store.check import Report, check
@@ -45,8 +45,7 @@ def check_store(
 ) -> None:
     """Check every record and every queue and index entry; exit code 1 when something is wrong."""
     root = _store_in(directory)
-    settings = parse_properties(config.read_text(encoding="utf-8")) if config is not None else {}
-    settings |= pairs_of(set_ or [], option="--set")
+    settings = settings_in(config) | pairs_of(set_ or [], option="--set")
     disk = RealDisk(root)
     _refuse_while_used(disk, root)
     report = _checked(disk, config_of(StoreConfig, settings))

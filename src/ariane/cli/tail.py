@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import re
+import stat
+import sys
 from collections.abc import Awaitable
 from typing import Annotated, Any, Final
 
@@ -60,8 +64,11 @@ class _Follower:
         self._remaining = count or None
         self._output = output
         self._is_done = asyncio.Event()
+        self._is_unread = False
+        self._failing: set[str] = set()  # brokers that do not answer now
 
     async def run(self, namesrv: str) -> None:
+        self._watch_reader()
         async with Client(namesrv) as client:
             tasks = [asyncio.create_task(self._is_done.wait())]
             try:
@@ -70,6 +77,27 @@ class _Follower:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
+        if self._is_unread:
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    def _watch_reader(self) -> None:
+        """End when whoever reads us through a pipe has gone, not only with the next message."""
+        if sys.stdout is None:
+            return
+        try:
+            output = sys.stdout.fileno()
+        except OSError:  # not a file at all
+            return
+        if not stat.S_ISFIFO(os.fstat(output).st_mode):
+            return
+        loop = asyncio.get_running_loop()
+
+        def reader_gone() -> None:
+            loop.remove_reader(output)
+            self._is_unread = True
+            self._is_done.set()
+
+        loop.add_reader(output, reader_gone)  # nothing is ever to be read here: it is an error
 
     async def _watch(self, consumer: PullConsumer, tasks: list[asyncio.Task[Any]]) -> None:
         followed: set[MessageQueue] = set()
@@ -99,9 +127,12 @@ class _Follower:
             try:
                 pulled = await consumer.pull(queue, tags=self._tags, wait_s=WAIT_S)
             except ClientError as error:
-                warn(f"{queue}: {error}; trying again")
+                if queue.broker_name not in self._failing:  # said once, not for each of its queues
+                    self._failing.add(queue.broker_name)
+                    warn(f"{queue.broker_name}: {error}; trying again until it answers")
                 await _within(self._is_done.wait(), RETRY_S)
                 continue
+            self._failing.discard(queue.broker_name)
             for message in pulled.messages:
                 self._print(message)
 

@@ -1,6 +1,7 @@
 """Which command is imported, and what becomes of an error."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -71,6 +72,21 @@ def test_an_error_is_one_line_that_helps(
     assert complaint.startswith("error: ")
     assert len(complaint.splitlines()) == 1
     assert text in complaint
+
+
+@pytest.mark.parametrize("command", ["broker", "namesrv", "store check"])
+def test_a_file_of_settings_that_is_no_text(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "commitlog").mkdir()
+    file = tmp_path / "broker.conf"
+    file.write_bytes(b"\xff\xfe")
+    words = command.split() + ([str(tmp_path)] if "store" in command else [])
+    assert run(monkeypatch, *words, "-c", str(file)) == 2
+    assert "is not UTF-8 text" in capsys.readouterr().err
 
 
 def test_debug_shows_where_it_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
