@@ -112,16 +112,18 @@ class Recovery:
     def _sound_claim(self) -> Claim | None:
         """The checkpoint's claim, if the log can be what it speaks of."""
         claim = self.checkpoint.claim
-        if claim is None:
-            return None
-        if not self.log.first_position <= claim.log_offset <= self.log.end_position:
+        if claim is not None and not (
+            self.log.first_position <= claim.log_offset <= self.log.end_position
+        ):
             logger.warning(
                 "checkpoint set aside: it speaks of log offset %d, the log has %d to %d",
                 claim.log_offset,
                 self.log.first_position,
                 self.log.end_position,
             )
-            return None
+            self.checkpoint, claim = Checkpoint(), None
+        if claim is None and not self.checkpoint.log_ms:
+            self.was_killed = True  # or might as well have been: nothing vouches for a clean stop
         return claim
 
     def _look_for_missing_files(self) -> None:
@@ -146,7 +148,7 @@ class Recovery:
             return claim.log_offset
         size = self.log.file_bytes
         bases = range(self.log.end_position - size, self.log.first_position, -size)
-        if self.was_killed or not self.checkpoint.log_ms:  # or nothing vouches for a clean stop
+        if self.was_killed:
             for base in bases:
                 store_ms = self.log.store_ms_of(base) if self._is_record(base) else 0
                 if 0 < store_ms <= self.checkpoint.recover_from_ms:

@@ -266,6 +266,27 @@ def test_a_claim_beyond_the_log_is_set_aside() -> None:
     assert check(image, SMALL).is_sound
 
 
+@pytest.mark.parametrize("has_checkpoint", [True, False])
+def test_entries_behind_the_end_of_a_log_go_however_it_was_stopped(has_checkpoint: bool) -> None:
+    disk, store, clock = life(4)
+    store.delete_topic("T")
+    for i in range(3):
+        append(store, b"%d" % i)
+    while store.written < 8192:
+        append(store, b"filler" * 100, "U")
+    for i in range(3, 6):
+        append(store, b"%d" % i)
+    store.stop()
+    disk.remove(f"commitlog/{8192:020d}")
+    if not has_checkpoint:
+        disk.remove("checkpoint")
+    again = open_store(disk, clock)
+    append(again, b"3 again")
+    assert bodies(again) == [b"0", b"1", b"2", b"3 again"]
+    again.stop()
+    assert check(disk, SMALL).is_sound
+
+
 def test_after_apache_was_killed_its_times_decide() -> None:
     """No claim, an abort mark: walk from the segment that Apache's rule names, repair the index."""
     disk, clock = SimulatedDisk(), ManualClock()
