@@ -8,9 +8,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import resource
+import shlex
+import shutil
 import signal
 import socket
+import sys
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
@@ -278,15 +282,22 @@ def _starting_fault(error: OSError, address: str, option: str) -> str:
 
 
 def _introduce(config: BrokerConfig, namesrv: str, broker: str, store: str) -> None:
-    at = "" if namesrv == DEFAULT_NAMESRV else f" --namesrv {namesrv}"
+    at = "" if namesrv == DEFAULT_NAMESRV else f" --namesrv {shlex.quote(namesrv)}"
     announce(f"  name server  {namesrv}")
     announce(f"  broker       {broker}  ({config.name} in {config.cluster})")
     announce(f"  store        {Path(store).resolve()}")
     announce("try:")
-    announce(f"  ariane topic create demo{at}")
-    announce(f"  ariane tail demo{at}")
-    announce(f'  ariane send demo "hello"{at}')
+    for words in ("topic create demo", "tail demo", 'send demo "hello"'):
+        announce(f"  {_command()} {words}{at}")
     announce("Ctrl-C stops it.")
+
+
+def _command() -> str:
+    """What to type for this command in the shell it was started from: not on every PATH it is."""
+    started_as = sys.argv[0]
+    if shutil.which("ariane") or not os.access(started_as, os.X_OK):
+        return "ariane"
+    return shlex.quote(started_as)
 
 
 def _warn_of_unknown(settings: dict[str, str], *kinds: type) -> None:
