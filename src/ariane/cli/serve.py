@@ -233,8 +233,9 @@ class _Servers:
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
         self._driver = drive(self.timers, loop)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._signalled.set)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` asks for
+                loop.add_signal_handler(number, self._signalled.set)
         return self
 
     async def __aexit__(
@@ -256,7 +257,7 @@ class _Servers:
             raise ConfigError(_starting_fault(error, address, option)) from error
 
     async def until_signal(self) -> None:
-        """Wait for Ctrl-C or SIGTERM."""
+        """Wait for Ctrl-C, SIGTERM, or the end of the terminal."""
         await self._signalled.wait()
 
 

@@ -12,7 +12,7 @@ from ariane.cli.options import pairs_of, settings_in
 from ariane.cli.output import Output, OutputOption, complain, say, say_json, warn
 from ariane.config import StoreConfig, config_of
 from ariane.disk import RealDisk
-from ariane.errors import ConfigError, StoreError
+from ariane.errors import ConfigError
 from ariane.store.check import Report, check
 
 EXIT_UNSOUND: Final = 1
@@ -83,7 +83,7 @@ def _store_in(directory: Path) -> Path:
 
 def _refuse_while_used(disk: RealDisk, root: Path) -> None:
     if disk.is_locked(LOCK):
-        raise StoreError(f"{root} is in use by a broker; stop it, then check")
+        raise ConfigError(f"{root} is in use by a broker; stop it, then check")
 
 
 def _say_report(report: Report, root: Path) -> None:
