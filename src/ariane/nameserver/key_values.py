@@ -10,9 +10,10 @@ from typing import Final
 import msgspec
 
 from ariane.disk import Disk
-from ariane.errors import CorruptFile
+from ariane.errors import CorruptFile, RequestRejected
 
 ORDER_TOPICS: Final = "ORDER_TOPIC_CONFIG"  # topic -> "broker-a:4;broker-b:4"
+FILE_BYTES_MAX: Final = 1 << 20  # written whole at each change
 
 Namespaces = dict[str, dict[str, str]]
 
@@ -38,9 +39,17 @@ class KeyValues:
         return self._namespaces.get(namespace)
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value and keep it; raise OSError or StoreError when it cannot be kept."""
+        """Set a value and keep it; raise OSError or StoreError when it cannot be kept.
+
+        Anybody may put one, so there is a bound to them all: RequestRejected beyond it.
+        """
         values = self._namespaces.get(namespace, {})
-        self._keep(self._namespaces | {namespace: values | {key: value}})
+        namespaces = self._namespaces | {namespace: values | {key: value}}
+        if len(_encoded(namespaces)) > FILE_BYTES_MAX:
+            raise RequestRejected(
+                f"key-value settings may have {FILE_BYTES_MAX:,} bytes in all; delete some first"
+            )
+        self._keep(namespaces)
 
     def delete(self, namespace: str, key: str) -> None:
         """Forget a value for good; raise OSError or StoreError when that cannot be kept."""
@@ -51,8 +60,12 @@ class KeyValues:
 
     def _keep(self, namespaces: Namespaces) -> None:
         self._disk.make_directory(self._path.rpartition("/")[0])
-        self._disk.write_atomic(self._path, msgspec.json.encode(_File(namespaces)))
+        self._disk.write_atomic(self._path, _encoded(namespaces))
         self._namespaces = namespaces
+
+
+def _encoded(namespaces: Namespaces) -> bytes:
+    return msgspec.json.encode(_File(namespaces))
 
 
 def _loaded(disk: Disk, path: str) -> Namespaces:

@@ -7,7 +7,7 @@ by at least one broker in the table. Time is in seconds on a clock that never go
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntFlag
 from typing import Final
@@ -27,6 +27,9 @@ from ariane.protocol.bodies import (
 )
 
 MASTER_ID: Final = 0
+# Whoever reaches the port may say that it is a broker, so what is kept of them all has bounds.
+MEMBERS_MAX: Final = 10_000
+QUEUE_SETS_MAX: Final = 1_000_000  # a topic on a broker is one, however many queues it has there
 
 
 class TopicFlag(IntFlag):
@@ -110,9 +113,14 @@ class Broker:
 class RouteTable:
     """Brokers that are alive and the queues they serve."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, members_max: int = MEMBERS_MAX, queue_sets_max: int = QUEUE_SETS_MAX
+    ) -> None:
         self._brokers: dict[str, Broker] = {}
         self._topics: dict[str, dict[str, QueueData]] = {}  # topic -> broker name -> its queues
+        self._queue_set_count = 0
+        self._members_max = members_max
+        self._queue_sets_max = queue_sets_max
 
     # What brokers tell.
 
@@ -129,6 +137,9 @@ class RouteTable:
                 f"register broker failed: {registration.address} announces a single topic before"
                 " its first full registration; register all topics first"
             )
+        if previous is None:
+            self._check_room_for_member()
+        self._check_room_for(registration.broker_name, registration.topics)
         if broker is None:
             broker = self._brokers[registration.broker_name] = Broker(
                 registration.broker_name, registration.cluster
@@ -250,7 +261,10 @@ class RouteTable:
         """Add queues of known brokers to a topic; if any broker is unknown, add none."""
         added = {queue.broker_name: queue for queue in queues}
         if added and added.keys() <= self._brokers.keys():
-            self._topics.setdefault(topic, {}).update(added)
+            for name in added:
+                self._check_room_for(name, (topic,))
+            for name, queue in added.items():
+                self._put_queues(topic, name, queue)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Forget a topic, on the brokers of one cluster if it is named."""
@@ -269,10 +283,9 @@ class RouteTable:
                 if topic not in registration.topics:
                     self._drop_queues(topic, name)
         for topic, config in registration.topics.items():
-            queues = self._topics.setdefault(topic, {})
             # The same version again must not undo what an operator ordered since.
-            if is_news or name not in queues:
-                queues[name] = _queues_of(config, registration)
+            if is_news or name not in self._topics.get(topic, ()):
+                self._put_queues(topic, name, _queues_of(config, registration))
 
     def _remove_where(self, is_gone: Callable[[Member], bool]) -> list[str]:
         gone = [
@@ -294,9 +307,32 @@ class RouteTable:
         elif broker.may_act_as_master and MASTER_ID not in broker.members:
             self.wipe_write_permission(broker.name)
 
+    def _check_room_for_member(self) -> None:
+        if sum(len(broker.members) for broker in self._brokers.values()) >= self._members_max:
+            raise RequestRejected(
+                f"register broker failed: {self._members_max:,} brokers are registered, and more"
+                " this name server does not take; start another for another cluster"
+            )
+
+    def _check_room_for(self, broker_name: str, topics: Collection[str]) -> None:
+        room = self._queue_sets_max - self._queue_set_count
+        if len(topics) > room and room < sum(
+            broker_name not in self._topics.get(topic, ()) for topic in topics
+        ):
+            raise RequestRejected(
+                f"register broker failed: all brokers together may serve"
+                f" {self._queue_sets_max:,} topics, counted on each; delete some"
+            )
+
+    def _put_queues(self, topic: str, broker_name: str, queues: QueueData) -> None:
+        by_broker = self._topics.setdefault(topic, {})
+        self._queue_set_count += broker_name not in by_broker
+        by_broker[broker_name] = queues
+
     def _drop_queues(self, topic: str, broker_name: str) -> None:
         queues = self._topics[topic]
         del queues[broker_name]
+        self._queue_set_count -= 1
         if not queues:
             del self._topics[topic]
 

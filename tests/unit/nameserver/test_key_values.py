@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from ariane.disk import CrashMode, RealDisk, SimulatedDisk
-from ariane.errors import CorruptFile, DiskFull
-from ariane.nameserver.key_values import KeyValues
+from ariane.errors import CorruptFile, DiskFull, RequestRejected
+from ariane.nameserver.key_values import FILE_BYTES_MAX, KeyValues
 
 PATH = "kvConfig.json"
 
@@ -54,6 +54,17 @@ def test_an_emptied_namespace_stays_known() -> None:
     values.put("n", "k", "v")
     values.delete("n", "k")
     assert values.namespace("n") == {}
+
+
+def test_there_is_a_bound_to_all_values_together() -> None:
+    values = KeyValues(SimulatedDisk(), PATH)
+    half = "v" * (FILE_BYTES_MAX // 2)
+    values.put("n", "one", half)
+    with pytest.raises(RequestRejected, match="delete some first"):
+        values.put("other", "two", half)
+    assert values.namespace("other") is None
+    values.put("n", "one", "less")
+    values.put("other", "two", half)
 
 
 @pytest.mark.parametrize("error", [OSError(5, "input/output error"), DiskFull("no room")])

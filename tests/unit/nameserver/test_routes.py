@@ -74,6 +74,47 @@ full registration; register all topics first
         > topics
         none
         """,
+    "a table that is full takes what it knows and nothing new, until there is room": """
+        > bounds 9 5
+        > register a 0 10.0.0.1:10911 orders:4 bills:2
+        ok
+        > register b 0 10.0.0.2:10911 orders:4 bills:2
+        ok
+        > register a 0 10.0.0.1:10911 orders:8 bills:2 version=2
+        ok
+        > register c 0 10.0.0.3:10911 orders:4 bills:2
+        refused: register broker failed: all brokers together may serve 5 topics, counted on each; \
+delete some
+        > clusters
+        c: a b
+        > delete bills
+        ok
+        > register c 0 10.0.0.3:10911 orders:4 bills:2
+        ok
+        > register b 0 10.0.0.2:10911 orders:4 x:1 y:1 version=2
+        refused: register broker failed: all brokers together may serve 5 topics, counted on each; \
+delete some
+        > unregister c 10.0.0.3:10911
+        ok
+        > register b 0 10.0.0.2:10911 orders:4 x:1 y:1 version=2
+        ok
+        """,
+    "so does one with as many brokers as it takes": """
+        > bounds 2 99
+        > register a 0 10.0.0.1:10911 orders:4 bills:2
+        ok
+        > register a 1 10.0.0.2:10911 orders:4 bills:2
+        ok master=10.0.0.1:10911 replication=10.0.0.1:10911+ha
+        > register b 0 10.0.0.3:10911 orders:4 bills:2
+        refused: register broker failed: 2 brokers are registered, and more this name server does \
+not take; start another for another cluster
+        > register a 0 10.0.0.1:10911 orders:4 bills:2
+        ok
+        > unregister a 10.0.0.2:10911
+        ok
+        > register b 0 10.0.0.3:10911 orders:4 bills:2
+        ok
+        """,
     "a first registration without topics is taken": """
         > register a 0 10.0.0.1:10911
         ok
@@ -398,6 +439,10 @@ class Transcript:
         options = dict(word.split("=") for word in words if "=" in word)
         words = [word for word in words if "=" not in word]
         return [str(answer) for answer in getattr(self, name)(*words, **options)]
+
+    def bounds(self, members: str, queue_sets: str) -> list[str]:
+        self.table = RouteTable(members_max=int(members), queue_sets_max=int(queue_sets))
+        return []
 
     def at(self, now_s: str) -> list[str]:
         self.now_s = float(now_s)
