@@ -16,11 +16,13 @@ from ariane.kernel.log import Log
 from ariane.store.background import Lane
 from ariane.store.segments import Segments
 
-ENOUGH_BYTES: Final = 4 << 20  # to judge by
-SLOW_PART: Final = 1 / 4  # of them; a writer that was interrupted is slow now and then
+# To judge by: a writer that was interrupted is slow now and then, and pages ahead where they are
+# not dear cost a third more CPU time.
+ENOUGH_BYTES: Final = 64 << 20
+SLOW_PART: Final = 1 / 2
 AHEAD_BYTES_MIN: Final = 32 << 20
 STEP_BYTES: Final = 64 << 20  # brought in by one job
-SEGMENTS_UNTIL_CHEAP: Final = 4  # written without a sign that pages are dear
+SEGMENTS_UNTIL_CHEAP: Final = 2  # written without a sign that pages are dear
 
 
 class Pager:

@@ -89,32 +89,35 @@ def test_where_pages_are_cheap_nothing_is_brought_in(pager: Pager, log: FakeLog)
 
 
 def test_a_few_slow_writes_say_nothing(pager: Pager, log: FakeLog) -> None:
-    log.write(MIB, SLOW)
+    for _ in range(7):
+        log.write(8 * MIB, SLOW)
+        pager.look()
+        assert log.ranges == []
+    log.write(8 * MIB, SLOW)
     pager.look()
+    assert log.ranges == [(0, 64, 128)]
+
+
+def test_nor_does_a_pause_among_quick_ones(pager: Pager, log: FakeLog) -> None:
+    for slow_part in (QUICK, SLOW, SLOW, QUICK, QUICK, SLOW, QUICK, QUICK):
+        log.write(8 * MIB, slow_part)
+        pager.look()
     assert log.ranges == []
-    log.write(MIB, SLOW)
-    pager.look()
-    log.write(2 * MIB, SLOW)
-    pager.look()
-    assert log.ranges == [(0, 4, 36)]
 
 
 def test_as_many_are_kept_ready_as_were_written_up_to_the_most(pager: Pager, log: FakeLog) -> None:
-    log.write(8 * MIB, SLOW)
+    log.write(64 * MIB, SLOW)
     pager.look()
-    assert log.ranges == [(0, 8, 40)]
-    log.write(42 * MIB, QUICK)
+    assert log.ranges == [(0, 64, 128)]
+    log.write(8 * MIB, QUICK)
     pager.look()
-    assert log.ranges[1:] == [(0, 50, 100)]
-    log.write(50 * MIB, QUICK)
+    assert log.ranges[1:] == [(0, 128, 144)]
+    log.write(24 * MIB, QUICK)
     pager.look()
-    assert log.ranges[2:] == [(0, 100, 164), (0, 164, 200)]
-    log.write(20 * MIB, QUICK)
+    assert log.ranges[2:] == [(0, 144, 192)]
+    log.write(64 * MIB, QUICK)
     pager.look()
-    assert log.ranges[4:] == [(0, 200, 240)]
-    log.write(10 * MIB, QUICK)
-    pager.look()
-    assert log.ranges[5:] == [(0, 240, 256)]
+    assert log.ranges[3:] == [(0, 192, 256)]
 
 
 def test_they_go_on_in_the_next_segment_once_it_is_made(
@@ -129,27 +132,27 @@ def test_they_go_on_in_the_next_segment_once_it_is_made(
 
 
 def test_after_some_segments_without_a_sign_it_stops(pager: Pager, log: FakeLog) -> None:
-    log.write(8 * MIB, SLOW)
+    log.write(64 * MIB, SLOW)
     pager.look()
-    while log.end < 5 * SEGMENT_BYTES:
+    while log.end < 3 * SEGMENT_BYTES:
         log.write(8 * MIB, QUICK)
         if log.end >= log.end_position:
             log.end_position += SEGMENT_BYTES
         pager.look()
     last = max(stop for _, _, stop in log.ranges)
-    assert 4 * 256 + 8 < last <= 4 * 256 + 8 + 128
+    assert 2 * 256 + 64 < last <= 2 * 256 + 64 + 128
 
 
 def test_without_descriptors_the_writer_does_it_itself(
     pager: Pager, log: FakeLog, segments: FakeSegments
 ) -> None:
     segments.files[0].is_out_of_descriptors = True
-    log.write(8 * MIB, SLOW)
+    log.write(64 * MIB, SLOW)
     pager.look()
     assert log.ranges == []
     segments.files[0].is_out_of_descriptors = False
     pager.look()
-    assert log.ranges == [(0, 8, 40)]
+    assert log.ranges == [(0, 64, 128)]
 
 
 def test_what_is_brought_in_is_in_memory_and_empty(tmp_path: Path) -> None:
