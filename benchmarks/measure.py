@@ -24,7 +24,7 @@ LOAD = ROOT / "benchmarks/bin/rmqload"
 POP_LOAD = ROOT / "benchmarks/bin/popload"
 RUN_S_MAX = 180
 TRIES = 4  # of a run that was noisy or went wrong
-BACKED_BYTES = 5 << 30  # about what the busiest run writes
+BACKED_BYTES = 6 << 30  # about what the busiest run writes
 POPULATE_WRITE = 23  # MADV_POPULATE_WRITE
 NOISE_CORES = 0.15  # what others may use during a run that counts
 STOLEN_CORES = 0.03  # what the host may give to others meanwhile
@@ -195,17 +195,24 @@ class Bench:
 
 
 def back_memory() -> None:
-    """Touch as much free memory as a run will take.
+    """Have as much free memory as a run will take, and all of it touched.
 
     A virtual machine's host may back memory only when it is touched, and take back what lies free:
-    then the first to use a page pays ten times its price, and figures tell of the host's mood.
+    then the first to use a page pays ten times its price, and figures tell of the host's mood. And
+    where files of earlier runs have filled the memory, whoever writes most has to make room most.
     """
-    free_bytes = os.sysconf("SC_AVPHYS_PAGES") * mmap.PAGESIZE
-    size = min(BACKED_BYTES, free_bytes // 2)
+    size = min(BACKED_BYTES, available_bytes() // 2)
     memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError):  # an old kernel, or too little memory
         memory.madvise(POPULATE_WRITE)
     memory.close()
+
+
+def available_bytes() -> int:
+    """What the kernel would give away: free memory, and pages of files that it can read again."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    kibibytes = next(line.split()[1] for line in lines if line.startswith("MemAvailable:"))
+    return int(kibibytes) * 1024
 
 
 def median(runs: Sequence[Run], key: str) -> float:

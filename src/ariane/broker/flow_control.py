@@ -46,7 +46,6 @@ class FlowControl:
         connections: Callable[[], Iterable[Connection]] = tuple,
         in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
     ) -> None:
-        self._timers = timers
         self._monotonic_s = timers.clock.monotonic_s
         self._config = config
         self._store_config = store_config
@@ -54,7 +53,7 @@ class FlowControl:
         self._in_flight_bytes_max = in_flight_bytes_max
         self._in_flight_bytes = 0
         self._untaken: dict[Connection, tuple[int, float]] = {}  # how much, and since when
-        self._beat_due_s = timers.clock.monotonic_s() + BEAT_S
+        self._expect_beat()
         self._is_page_cache_busy = False
         self._beat_count = 0
         self._timer = timers.every(BEAT_S, self._beat)
@@ -76,11 +75,11 @@ class FlowControl:
         self._admit(self._config().pull_wait_max_ms)
 
     def is_calm(self) -> bool:
-        """Whether nothing at all is being refused; asked once per socket read."""
+        """Whether nothing at all is being refused; asked once per socket read, so in few steps."""
         return (
-            self._monotonic_s() - self._beat_due_s < CALM_S
+            self._monotonic_s() < self._calm_until_s
             and not self._is_page_cache_busy
-            and not self._is_overloaded()
+            and self._in_flight_bytes <= self._in_flight_bytes_max
         )
 
     def append_took(self, duration_s: float) -> None:
@@ -94,7 +93,7 @@ class FlowControl:
 
     def waited_ms(self) -> int:
         """How long what is handled now may have waited for the loop."""
-        return max(0, round((self._timers.clock.monotonic_s() - self._beat_due_s) * 1000))
+        return max(0, round((self._monotonic_s() - self._beat_due_s) * 1000))
 
     def _admit(self, wait_max_ms: int) -> None:
         waited_ms = self.waited_ms()
@@ -104,8 +103,12 @@ class FlowControl:
                 f"period in queue: {waited_ms}ms, size of queue: 0"
             )
 
+    def _expect_beat(self) -> None:
+        self._beat_due_s = self._monotonic_s() + BEAT_S
+        self._calm_until_s = self._beat_due_s + CALM_S
+
     def _beat(self) -> None:
-        self._beat_due_s = self._timers.clock.monotonic_s() + BEAT_S
+        self._expect_beat()
         self._is_page_cache_busy = False
         self._beat_count += 1
         if self._beat_count % BEATS_PER_COUNT == 0:
