@@ -233,9 +233,11 @@ class _Servers:
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
         self._driver = drive(self.timers, loop)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` asks for
-                loop.add_signal_handler(number, self._signalled.set)
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # which `nohup` asks for
+            numbers.append(signal.SIGHUP)
+        for number in numbers:
+            loop.add_signal_handler(number, self._signalled.set)
         return self
 
     async def __aexit__(

@@ -50,6 +50,7 @@ class SocketTransport(asyncio.Transport):
         self._get_buffer = protocol.get_buffer
         self._buffer_updated = protocol.buffer_updated
         self._receive_into = connected.recv_into
+        self._send = connected.send
         self.resume_reading()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
@@ -91,7 +92,7 @@ class SocketTransport(asyncio.Transport):
             return
         if not self._unsent:
             try:
-                sent = self._socket.send(data)
+                sent = self._send(data)
             except READ_AGAIN:
                 sent = 0
             except OSError as error:
@@ -134,7 +135,7 @@ class SocketTransport(asyncio.Transport):
 
     def _writable(self) -> None:
         try:
-            sent = self._socket.send(self._unsent)
+            sent = self._send(self._unsent)
         except READ_AGAIN:
             return
         except OSError as error:
