@@ -56,7 +56,7 @@ cdef enum:
     FRAMES_AHEAD = 4            # as many as there are steps from a topic's name to a queue's entry
     NEAR_TOPICS = 64            # so many are at hand anyway
     REPLY_BYTES_MAX = 1 << 20   # gathered before they are handed over anyway, so that a slow peer is noticed
-    SHARED_BYTES_MAX = 1 << 12  # of messages: more are worth a write of their own, and replies at once
+    SHARED_BYTES_MAX = 1 << 13  # of messages: more are worth a write of their own, and replies at once
     READS_BYTES_MAX = 1 << 13   # of messages: the peer unpacks them while the next are looked up
 
 cdef int64_t WIDE = 1 << 60
