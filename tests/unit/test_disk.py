@@ -101,6 +101,7 @@ class TestEitherDisk:
         files = [disk.mapped(f"d/{i}", PAGE, create=True) for i in range(3)]
         disk.remove("d/1")
         disk.sync_many([(file, 0, PAGE) for file in files], ["d", "gone"])
+        assert disk.names("d") == [("0", PAGE), ("2", PAGE)]  # and made nothing anew
 
     def test_the_lock_lets_one_in(self, disk: Disk) -> None:
         disk.make_directory("")
@@ -148,8 +149,10 @@ class TestRealDisk:
 
     def test_many_files_are_synced_at_once(self, tmp_path: Path) -> None:
         disk = RealDisk(tmp_path)
+        before = len(list(Path("/proc/self/fd").iterdir()))
         files = [disk.mapped(f"{i}", PAGE, create=True) for i in range(70)]
         disk.sync_many([(file, 0, PAGE) for file in files], [""])
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
 
     @pytest.mark.parametrize(
         ("number", "says"),

@@ -117,10 +117,7 @@ class Poller:
             for descriptor, mask in events:
                 # Errors and hang-ups show when the socket is read or written.
                 if mask != WRITABLE and (callback := self._readers.get(descriptor)) is not None:
-                    try:  # as `_call` does, without one more call for every read
-                        callback()
-                    except Exception as error:
-                        self._tell_of(callback, error)
+                    self._call(callback)
                 if mask != READABLE and (callback := self._writers.get(descriptor)) is not None:
                     self._call(callback)
             while self._after:
@@ -135,11 +132,8 @@ class Poller:
         try:
             callback()
         except Exception as error:
-            self._tell_of(callback, error)
-
-    def _tell_of(self, callback: Callback, error: Exception) -> None:
-        context = {"message": f"a callback for a socket failed: {callback}", "exception": error}
-        self._loop.call_exception_handler(context)
+            context = {"message": f"a callback for a socket failed: {callback}", "exception": error}
+            self._loop.call_exception_handler(context)
 
 
 def poller_of(loop: asyncio.AbstractEventLoop) -> Poller | None:
