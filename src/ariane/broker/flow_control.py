@@ -9,7 +9,6 @@ takes nothing then is dropped before the others have waited long.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -18,8 +17,6 @@ from ariane.codes import ResponseCode
 from ariane.config import BrokerConfig, StoreConfig
 from ariane.errors import RequestRejected
 from ariane.remoting.connection import Connection
-
-LOGGER: Final = logging.getLogger("ariane.broker")
 
 BEAT_S: Final = 0.05
 BEATS_PER_COUNT: Final = 10  # between two looks at all connections
@@ -53,7 +50,7 @@ class FlowControl:
         self._in_flight_bytes_max = in_flight_bytes_max
         self._in_flight_bytes = 0
         self._untaken: dict[Connection, tuple[int, float]] = {}  # how much, and since when
-        self._expect_beat()
+        self._beat_due_s = self._monotonic_s() + BEAT_S
         self._is_page_cache_busy = False
         self._beat_count = 0
         self._timer = timers.every(BEAT_S, self._beat)
@@ -77,7 +74,7 @@ class FlowControl:
     def is_calm(self) -> bool:
         """Whether nothing at all is being refused; asked once per socket read, so in few steps."""
         return (
-            self._monotonic_s() < self._calm_until_s
+            self._monotonic_s() - self._beat_due_s < CALM_S
             and not self._is_page_cache_busy
             and self._in_flight_bytes <= self._in_flight_bytes_max
         )
@@ -103,12 +100,8 @@ class FlowControl:
                 f"period in queue: {waited_ms}ms, size of queue: 0"
             )
 
-    def _expect_beat(self) -> None:
-        self._beat_due_s = self._monotonic_s() + BEAT_S
-        self._calm_until_s = self._beat_due_s + CALM_S
-
     def _beat(self) -> None:
-        self._expect_beat()
+        self._beat_due_s = self._monotonic_s() + BEAT_S
         self._is_page_cache_busy = False
         self._beat_count += 1
         if self._beat_count % BEATS_PER_COUNT == 0:
@@ -130,11 +123,6 @@ class FlowControl:
             if byte_count < before:
                 since_s = now_s
             elif now_s - since_s >= DEAF_S:
-                LOGGER.info(
-                    "connection dropped peer=%s:%d reason=it does not read its answers unread=%d",
-                    *each.peer,
-                    byte_count,
-                )
-                each.drop("the peer does not read its answers")
+                each.drop_deaf()
             untaken[each] = (byte_count, since_s)
         return untaken

@@ -177,6 +177,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def drop_deaf(self) -> None:
+        """Drop a peer that does not read its answers, and say so."""
+        logger.info("connection dropped peer=%s:%d reason=it does not read its answers", *self.peer)
+        self.drop("the peer does not read its answers")
+
     def lost(self) -> ConnectionLost:
         """What to tell those who waited for an answer when the connection closed."""
         return ConnectionLost(f"the connection to {self.peer_text} is closed: {self.close_reason}")
@@ -326,10 +331,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _drop_if_deaf(self, transport: asyncio.Transport) -> None:
         if transport.get_write_buffer_size() > self._limits.unread_bytes_max:
-            logger.info(
-                "connection dropped peer=%s:%d reason=it does not read its answers", *self.peer
-            )
-            self.drop("the peer does not read its answers")
+            self.drop_deaf()
 
     def _next_opaque(self) -> int:
         while True:

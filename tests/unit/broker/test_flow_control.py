@@ -15,10 +15,9 @@ class Peer:
 
     def __init__(self, unread_bytes: int) -> None:
         self.unread_bytes = unread_bytes
-        self.peer = ("127.0.0.1", 1)
         self.is_dropped = False
 
-    def drop(self, reason: str) -> None:
+    def drop_deaf(self) -> None:
         self.unread_bytes = 0
         self.is_dropped = True
 
