@@ -246,6 +246,30 @@ def batches(draw: st.DrawFn) -> Asked:
 
 
 @st.composite
+def alike_batches(draw: st.DrawFn) -> Asked:
+    """Batches whose messages are one text, here and there with another letter."""
+    text = draw(
+        st.sampled_from(
+            [
+                "KEYS\x01order1\x02UNIQ_KEY\x017F00000101\x02WAIT\x01true\x02TAGS\x01TagA\x02",
+                "UNIQ_KEY\x017F00000101\x02TAGS\x01TagA\x02color\x01red\x02KEYS\x01a bc d",
+                "TAGS\x01\x02KEYS\x01k1 k2\x02\x01x\x02UNIQ_KEY\x017F00000101\x02DELAX\x013\x02",
+                "K\x01" + "v" * 250 + "\x02",
+                "K\x01" + "v" * 252 + "\x02",
+            ]
+        )
+    )
+    letters = st.sampled_from("\x00\x01\x02\x03 aEYsf\x7fé")
+    entries = []
+    for _ in range(draw(st.integers(2, 6))):
+        other = list(text)
+        for _ in range(draw(st.integers(0, 2))):
+            other[draw(st.integers(0, len(text) - 1))] = draw(letters)
+        entries.append(BatchEntry(body=b"hello", properties="".join(other), flag=0))
+    return RequestCode.SEND_BATCH_MESSAGE, send_fields(is_batch=True), encode_batch(entries)
+
+
+@st.composite
 def pulls(draw: st.DrawFn) -> Asked:
     own = draw(st.booleans())
     fields = pull_fields(
@@ -637,6 +661,17 @@ def test_a_reader_closed_by_its_own_answer_carries_out_no_more() -> None:
     twin.by_lane(pull[:100], 100)  # now the reader has a buffer of its own, which it gives back
     twin.by_lane(pull[100:] + pull * 5, 1 << 16)
     assert twin.rig.state.lane.request_count == answered + 1
+
+
+@settings(max_examples=300)
+@given(st.lists(alike_batches(), min_size=1, max_size=6), st.data())
+def test_messages_of_one_shape_are_read_alike(asked: list[Asked], data: st.DataObject) -> None:
+    opening = (RequestCode.SEND_MESSAGE_V2, send_fields(properties="UNIQ_KEY\x01K\x02"), b"x")
+    commands = [data.draw(asked_as(number, each)) for number, each in enumerate([opening, *asked])]
+    hot, cold = Twin(SMALL), Twin(SMALL)
+    hot.by_lane(b"".join(command.encode() for command in commands), 1 << 16)
+    cold.by_handlers([read_back(command) for command in commands])
+    check_equal(hot, cold)
 
 
 @settings(max_examples=300)

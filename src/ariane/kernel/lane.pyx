@@ -26,9 +26,9 @@ from ariane.kernel.frames cimport (
 )
 from ariane.kernel.pop cimport PopLane
 from ariane.kernel.log cimport (
-    BLANK_BYTES, MESSAGES_PER_READ_MAX, NEEDS_QUEUE_ROOM, Draft, Index, Log, Properties, Queue, ReadLimits, ReadResult, Tags, Text,
-    find_properties, key_count, load32, load64, next_entry, next_store_ms, place, read_entries, record_size, save32, save64, store_records,
-    tags_code_of, visible_end, has_entry_room, next_kept_of, expect_queue, expect_read, expect_write,
+    BLANK_BYTES, MESSAGES_PER_READ_MAX, NEEDS_QUEUE_ROOM, Alike, Draft, Index, Log, Properties, Queue, ReadLimits, ReadResult, Tags, Text,
+    find_alike, find_properties, key_count, load32, load64, next_entry, next_store_ms, place, read_entries, record_size, save32, save64, store_records,
+    tags_code_of, take_shape, visible_end, has_entry_room, next_kept_of, expect_queue, expect_read, expect_write,
 )
 from ariane.kernel.waiting cimport Shelf, Waiting
 
@@ -72,7 +72,10 @@ FOUND_REMARK.at = <const uint8_t*> PyBytes_AS_STRING(_FOUND)
 FOUND_REMARK.size = 5
 
 
-cdef Properties[MESSAGES_PER_READ_MAX] _in_batch   # of the batch being placed; there is one loop
+# There is one loop: what was found in the batch being placed, and what its messages mostly look like.
+cdef Properties[MESSAGES_PER_READ_MAX] _in_batch
+cdef Alike _alike
+memset(&_alike, 0, sizeof(Alike))
 
 cdef struct Place:
     uint32_t hash
@@ -832,7 +835,7 @@ cdef class LaneReader:
         """Place every entry of a batch, once all have been looked at and all have room."""
         cdef Lane lane = self.lane
         cdef int64_t[MESSAGES_PER_READ_MAX] log_offsets
-        cdef int64_t queue_offset = queue.end_offset, store_ms, total = 0, keys = 0
+        cdef int64_t queue_offset = queue.end_offset, store_ms, total = 0, keys_max = 0
         cdef int count = 0, i
         cdef Text rest = body
         cdef Properties* found
@@ -843,25 +846,26 @@ cdef class LaneReader:
             if count == MESSAGES_PER_READ_MAX or not next_entry(&rest, draft):
                 return False
             found = &_in_batch[count]
-            find_properties(draft.properties, found)
+            if not find_alike(draft.properties, &_alike, found):
+                find_properties(draft.properties, found)
+                if count == 0:
+                    take_shape(draft.properties, &_alike)
             if found.is_special or found.is_late or draft.body.size == 0:
                 return False
             draft.keys = found.keys
             draft.unique_key = found.unique_key
             total += record_size(lane.log, draft)
-            keys += key_count(draft)
+            keys_max += 2 + found.keys.size // 2
             count += 1
         if (lane.log.first_position + lane.log.count * lane.log.file_bytes - lane.log.end < total + BLANK_BYTES
                 or not (has_entry_room(queue, count) or lane.make_room(queue, count))
-                or (lane.index is not None and lane.index.room() < keys)):
+                or (lane.index is not None and lane.index.room() < keys_max and lane.index.room() < keys_of(draft, count))):
             return False
         store_ms = next_store_ms(lane.log, self.now_ms)
         rest = body
         for i in range(count):
             next_entry(&rest, draft)
             found = &_in_batch[i]
-            draft.keys = found.keys
-            draft.unique_key = found.unique_key
             draft.tags_code = tags_code_of(lane.log, queue, found, store_ms)
             log_offsets[i] = place(lane.log, queue, lane.index, draft, store_ms)
             if log_offsets[i] < 0:
@@ -1031,6 +1035,17 @@ cdef inline uint32_t text_hash(Text text) noexcept nogil:
         i += 1
     hash = (hash ^ word) * HASH_FACTOR
     return <uint32_t> (hash >> 32)
+
+
+cdef int64_t keys_of(Draft* draft, int count) noexcept nogil:
+    """How many index entries the batch being placed makes."""
+    cdef int64_t keys = 0
+    cdef int i
+    for i in range(count):
+        draft.keys = _in_batch[i].keys
+        draft.unique_key = _in_batch[i].unique_key
+        keys += key_count(draft)
+    return keys
 
 
 cdef inline bint is_named(TopicSlot slot, Text topic) noexcept nogil:

@@ -53,6 +53,17 @@ cdef struct Properties:
     bint is_special       # holds a key that only the Python handler may act on
     bint ends_open        # the last pair lacks its closing 0x02
 
+cdef extern from "texts.h" nogil:
+    ctypedef struct Shape:
+        size_t size
+        uint8_t* text
+        uint8_t* fixed
+
+# A shape, and what was found in the text it was taken from. None of it asks to come later.
+cdef struct Alike:
+    Shape shape
+    Properties found
+
 # A record before the log gives it its place.
 cdef struct Draft:
     Text topic
@@ -185,6 +196,8 @@ cdef class Tags:
     cdef bint match(self, int64_t code) noexcept nogil
 
 cdef void find_properties(Text text, Properties* found) noexcept nogil
+cdef void take_shape(Text text, Alike* alike) noexcept nogil
+cdef bint find_alike(Text text, Alike* alike, Properties* found) noexcept nogil
 cdef int64_t tags_code_of(Log log, Queue queue, Properties* found, int64_t store_ms) noexcept nogil
 cdef int64_t record_size(Log log, Draft* draft) noexcept nogil
 cdef int key_count(Draft* draft) noexcept nogil

@@ -129,6 +129,7 @@ def read(
     memory_window: int,
     scan_count_max: int,
 ) -> tuple[bytes, int, int]: ...
+def key_count_of(properties: bytes) -> int: ...
 def scan(
     log: Log,
     first: int,

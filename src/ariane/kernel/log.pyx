@@ -46,6 +46,8 @@ cdef extern from "texts.h" nogil:
     Marks marks_of(const uint8_t* text, size_t size)
     size_t mark_from(Marks* marks, size_t at, bint must_close)
     const uint8_t* find_byte(const uint8_t* at, const uint8_t* end, uint8_t mark)
+    int SHAPE_BYTES_MAX
+    bint has_shape(const Shape* shape, const uint8_t* text, size_t size)
 
 
 # Records (docs/formats/record.md). Positions up to the born host are fixed; an IPv6 host moves the rest.
@@ -818,6 +820,16 @@ def index_file_bytes(slot_count: int, entry_count: int) -> int:
     return INDEX_HEADER_BYTES + slot_count * INDEX_SLOT_BYTES + entry_count * INDEX_ENTRY_BYTES
 
 
+def key_count_of(bytes properties not None) -> int:
+    """How many index entries a message with these properties makes."""
+    cdef Properties found
+    cdef Draft draft
+    find_properties(text_of(properties), &found)
+    draft.keys = found.keys
+    draft.unique_key = found.unique_key
+    return key_count(&draft)
+
+
 def read(Log log not None, Queue queue not None, int64_t first, Tags tags, *, int32_t count_max,
          int64_t bytes_max, int32_t memory_count_max, int64_t memory_bytes_max, int32_t disk_count_max,
          int64_t disk_bytes_max, int64_t memory_window, int64_t scan_count_max) -> tuple[bytes, int, int]:
@@ -1251,6 +1263,43 @@ cdef void find_properties(Text text, Properties* found) noexcept nogil:
             value.size = end - name_end - 1
             note_property(text.at + at, name_end - at, value, found)
         at = end + 1
+
+
+cdef void take_shape(Text text, Alike* alike) noexcept nogil:
+    """Let texts that differ from this one only in their values be read without looking for their names."""
+    cdef Shape* shape = &alike.shape
+    cdef Py_ssize_t at = 0, name_end, end
+    cdef Marks marks
+    shape.size = 0
+    if text.size > SHAPE_BYTES_MAX:
+        return
+    memcpy(shape.text, text.at, text.size)
+    memset(shape.fixed, 255, text.size)
+    text.at = shape.text
+    find_properties(text, &alike.found)
+    if alike.found.is_late:
+        return
+    marks = marks_of(text.at, text.size)
+    while at < text.size:
+        name_end = mark_from(&marks, at, False)
+        end = mark_from(&marks, name_end, True)
+        # Of WAIT its meaning is kept, of others only where they are.
+        if end > name_end and not is_key(text.at + at, name_end - at, "WAIT", 4):
+            memset(shape.fixed + name_end + 1, 0, end - name_end - 1)
+        at = end + 1
+    shape.size = text.size
+
+
+cdef bint find_alike(Text text, Alike* alike, Properties* found) noexcept nogil:
+    """Do as `find_properties`, for a text of a known shape; False when it has another."""
+    cdef int64_t step = text.at - alike.shape.text
+    if not has_shape(&alike.shape, text.at, text.size):
+        return False
+    found[0] = alike.found
+    found.tags.at += step
+    found.keys.at += step
+    found.unique_key.at += step
+    return True
 
 
 cdef inline void note_property(const uint8_t* name, Py_ssize_t size, Text value, Properties* found) noexcept nogil:

@@ -148,6 +148,35 @@ static inline size_t mark_from(Marks *marks, size_t at, int must_close)
     return marks->size;
 }
 
+/* The shape of a properties text: its names and marks, and the values that decide something. The messages of a
+   batch mostly share one; that a text has it is seen eight bytes at a time, and then everything is where it was. */
+enum { SHAPE_BYTES_MAX = 256 };
+typedef struct {
+    size_t size;                    /* of every text of this shape; 0: there is none */
+    uint8_t text[SHAPE_BYTES_MAX];  /* the one it was taken from */
+    uint8_t fixed[SHAPE_BYTES_MAX]; /* 255 where texts are equal; elsewhere they have anything but 0, 1 and 2 */
+} Shape;
+
+static inline uint64_t misfit_at(const Shape *shape, const uint8_t *text, size_t at)
+{
+    uint64_t word, wanted, fixed;
+    memcpy(&word, text + at, 8);
+    memcpy(&wanted, shape->text + at, 8);
+    memcpy(&fixed, shape->fixed + at, 8);
+    uint64_t free = word | fixed;
+    return ((word ^ wanted) & fixed) | ((free - EACH_BYTE(3)) & ~free & EACH_BYTE(0x80));
+}
+
+static inline int has_shape(const Shape *shape, const uint8_t *text, size_t size)
+{
+    uint64_t misfit = 0;
+    if (size != shape->size || size < 8)
+        return 0;
+    for (size_t at = 0; at + 8 <= size; at += 8)
+        misfit |= misfit_at(shape, text, at);
+    return (misfit | misfit_at(shape, text, size - 8)) == 0;
+}
+
 /* Go on with Java's hash over the plain letters a text begins with, 16 or 4 at a time: each step waits for
    the one before, so fewer steps are quicker. Returns how many letters were taken. */
 static inline size_t hash_letters(uint32_t *hash, const uint8_t *text, size_t size)

@@ -20,6 +20,7 @@ from ariane.kernel.log import (
     SEGMENT_NEEDED,
     Log,
     Queue,
+    key_count_of,
 )
 from ariane.store.hosts import host_bytes_of, message_id_of
 from ariane.store.indexes import Indexes
@@ -89,7 +90,7 @@ class Appender:
             self._roll()
         self._queues.make_room(queue, len(batch.entries))
         if self._indexes is not None:
-            keys = sum(_keys_at_most(entry) for entry in batch.entries)
+            keys = sum(key_count_of(entry.properties) for entry in batch.entries)
             self._indexes.make_room(min(keys, self._indexes.keys_max))
         first = queue.end
         log_offsets = [self._place(queue, entry, batch, born_host) for entry in batch.entries]
@@ -172,7 +173,7 @@ class Appender:
             elif log_offset == QUEUE_ROOM_NEEDED:
                 self._queues.make_room(queue)
             elif log_offset == INDEX_ROOM_NEEDED and self._indexes is not None:
-                keys = min(_keys_at_most(entry), self._indexes.keys_max)
+                keys = min(key_count_of(entry.properties), self._indexes.keys_max)
                 # More keys than a whole file can hold go without the index.
                 index = None if is_index_asked else self._indexes.make_room(keys)
                 is_index_asked = True
@@ -207,8 +208,3 @@ class Appender:
         self._log.seal()
         self._segments.append(file)
         self._on_rolled(file)
-
-
-def _keys_at_most(entry: BatchEntry) -> int:
-    """A bound for the index entries a message makes: its keys are separated by spaces."""
-    return entry.properties.count(b" ") + 2
