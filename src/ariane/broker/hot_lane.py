@@ -123,6 +123,9 @@ class HotLane:
             partial(unflushed.park, connection),
             connection.close,
             connection.after_round,
+            channel=connection.channel,
+            go_on=connection.go_on,
+            fail=connection.fail,
         )
 
     def opened(self, topic: TopicConfig, queue_id: int) -> None:

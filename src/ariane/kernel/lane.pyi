@@ -1,8 +1,10 @@
 from collections.abc import Callable
 from typing import Any
 
+from ariane.errors import ProtocolError
 from ariane.kernel.log import Index, Log, Queue, Tags
 from ariane.kernel.pop import PopLane
+from ariane.kernel.sockets import Channel
 from ariane.kernel.waiting import Waiting
 
 class TopicSlot:
@@ -86,7 +88,12 @@ class LaneReader:
         park: Callable[[bytes, int], None],
         lose: Callable[[str], None],
         after_round: Callable[[Callable[[], None]], None] | None = None,
+        *,
+        channel: Channel | None = None,
+        go_on: Callable[[list[Any]], None] | None = None,
+        fail: Callable[[ProtocolError], None] | None = None,
     ) -> None: ...
+    def readable(self) -> None: ...
     def get_buffer(self, size_hint: int) -> memoryview: ...
     def received(self, byte_count: int) -> list[Any]: ...
     def close(self) -> None: ...

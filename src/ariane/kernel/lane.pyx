@@ -19,7 +19,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memmove, memset
 
-from ariane.errors import FrameError
+from ariane.errors import FrameError, ProtocolError
 from ariane.kernel.frames cimport (
     Field, Head, Output, ReplyFrame, begin_reply, end_header, is_true, needs_escape, number_of, put_name,
     put_number, put_text, scan_binary, scan_json, unescape, write_hex,
@@ -30,6 +30,7 @@ from ariane.kernel.log cimport (
     find_alike, find_properties, key_count, load32, load64, next_entry, next_store_ms, place, read_entries, record_size, save32, save64, store_records,
     tags_code_of, take_shape, visible_end, has_entry_room, next_kept_of, expect_queue, expect_read, expect_write,
 )
+from ariane.kernel.sockets cimport Channel
 from ariane.kernel.waiting cimport Shelf, Waiting
 
 cdef enum:
@@ -466,6 +467,9 @@ cdef class LaneReader:
     cdef object park
     cdef object lose                # (reason): close, with nothing answered
     cdef object after_round         # (callback): call it when all sockets that are ready have been read; None: alone
+    cdef Channel channel            # to read from; None: others read, and say `received`
+    cdef object go_on               # (commands): those not for the lane
+    cdef object fail                # (error): what the peer sent cannot be read
     cdef uint8_t* held              # bytes of an unfinished frame
     cdef Py_ssize_t held_size
     cdef Py_ssize_t held_capacity
@@ -480,7 +484,8 @@ cdef class LaneReader:
         self.held_size = self.held_capacity = 0
         self.at = self.end = NULL
 
-    def __init__(self, Lane lane not None, bytes born_host not None, send, park, lose, after_round=None):
+    def __init__(self, Lane lane not None, bytes born_host not None, send, park, lose, after_round=None, *,
+                 Channel channel=None, go_on=None, fail=None):
         if len(born_host) not in (8, 20):
             raise ValueError("a born host is 4 or 16 address bytes and a 4-byte port")
         self.lane = lane
@@ -489,6 +494,9 @@ cdef class LaneReader:
         self.park = park
         self.lose = lose
         self.after_round = after_round
+        self.channel = channel
+        self.go_on = go_on
+        self.fail = fail
 
     def __dealloc__(self):
         PyMem_Free(self.held)
@@ -511,6 +519,20 @@ cdef class LaneReader:
         self.held_size = self.held_capacity = 0
         self.at = self.end = NULL
         self.is_working = False
+
+    def readable(self) -> None:
+        """Read the channel and carry out what came."""
+        cdef Py_ssize_t byte_count = self.channel.receive(self.lane.scratch, SCRATCH_BYTES)
+        cdef list commands
+        if byte_count == 0:
+            return
+        try:
+            commands = self.received(byte_count)
+        except ProtocolError as error:
+            self.fail(error)
+            return
+        if commands:
+            self.go_on(commands)
 
     def received(self, Py_ssize_t byte_count) -> list:
         """Carry out frames until one is not for the lane, which is returned; [] when all are done."""
@@ -852,8 +874,6 @@ cdef class LaneReader:
                     take_shape(draft.properties, &_alike)
             if found.is_special or found.is_late or draft.body.size == 0:
                 return False
-            draft.keys = found.keys
-            draft.unique_key = found.unique_key
             total += record_size(lane.log, draft)
             keys_max += 2 + found.keys.size // 2
             count += 1
@@ -866,6 +886,8 @@ cdef class LaneReader:
         for i in range(count):
             next_entry(&rest, draft)
             found = &_in_batch[i]
+            draft.keys = found.keys
+            draft.unique_key = found.unique_key
             draft.tags_code = tags_code_of(lane.log, queue, found, store_ms)
             log_offsets[i] = place(lane.log, queue, lane.index, draft, store_ms)
             if log_offsets[i] < 0:
@@ -1015,6 +1037,17 @@ cdef class HeldPull:
         return lane.late.take()
 
 
+cdef int64_t keys_of(Draft* draft, int count) noexcept nogil:
+    """How many index entries the batch being placed makes."""
+    cdef int64_t keys = 0
+    cdef int i
+    for i in range(count):
+        draft.keys = _in_batch[i].keys
+        draft.unique_key = _in_batch[i].unique_key
+        keys += key_count(draft)
+    return keys
+
+
 cdef inline bint scan_header(const uint8_t* at, uint32_t word, Head* head) noexcept nogil:
     if word >> 24:
         return scan_binary(at, word & 0xFFFFFF, head)
@@ -1035,17 +1068,6 @@ cdef inline uint32_t text_hash(Text text) noexcept nogil:
         i += 1
     hash = (hash ^ word) * HASH_FACTOR
     return <uint32_t> (hash >> 32)
-
-
-cdef int64_t keys_of(Draft* draft, int count) noexcept nogil:
-    """How many index entries the batch being placed makes."""
-    cdef int64_t keys = 0
-    cdef int i
-    for i in range(count):
-        draft.keys = _in_batch[i].keys
-        draft.unique_key = _in_batch[i].unique_key
-        keys += key_count(draft)
-    return keys
 
 
 cdef inline bint is_named(TopicSlot slot, Text topic) noexcept nogil:

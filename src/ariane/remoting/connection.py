@@ -22,6 +22,7 @@ from ariane.errors import (
     RequestRejected,
     RequestTimeout,
 )
+from ariane.kernel.sockets import Channel
 from ariane.protocol.command import ByteBudget, Command, CommandDecoder, FrameReader, reply
 
 logger = logging.getLogger("ariane.remoting")
@@ -79,6 +80,8 @@ class Connection(asyncio.BufferedProtocol):
         self.scratch = scratch  # shared by all connections of a loop; for decoders
         self.budget = budget
         self.after_round: Callable[[Callable[[], None]], None] | None = None  # see `Poller`
+        self.channel: Channel | None = None  # the short way to the socket, where there is one
+        self.readable: Callable[[], None] | None = None  # of a decoder that reads it by itself
         self._handler = handler
         self._timers = timers
         self._limits = limits
@@ -129,7 +132,10 @@ class Connection(asyncio.BufferedProtocol):
             asyncio.get_running_loop().call_soon(self._flush)
 
     def write(self, frames: bytes) -> None:
-        """Write whole frames at once, ahead of those being gathered; for decoders that answer."""
+        """Write whole frames at once, ahead of those being gathered; for decoders that answer.
+
+        Where there is a channel its own `write` stands in for this one, which gets the rest.
+        """
         if self._transport is not None and not self.is_closed:
             self._transport.write(frames)
             if self._peer_is_slow:
@@ -202,15 +208,16 @@ class Connection(asyncio.BufferedProtocol):
             if now_s - self._active_s >= LINGER_S:
                 self.drop("closing took too long")
             return
-        if self._was_active:
+        decoder = self._decoder
+        has_frames = decoder.frame_count != self._frames_seen
+        self._frames_seen = decoder.frame_count
+        if self._was_active or has_frames:
             self._was_active = False
             self._active_s = now_s
         elif now_s - self._active_s >= self._limits.idle_s:
             self._close_logged(f"idle for {self._limits.idle_s:.0f} s")
             return
-        decoder = self._decoder
-        if not decoder.partial_bytes or decoder.frame_count != self._frames_seen:
-            self._frames_seen = decoder.frame_count
+        if not decoder.partial_bytes or has_frames:
             self._checked_s = now_s
         elif now_s - self._checked_s >= self._limits.frame_s:
             self._close_logged(f"a frame has not arrived whole in {self._limits.frame_s:.0f} s")
@@ -224,7 +231,13 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = _address(transport.get_extra_info("peername"))
         self.local = _address(transport.get_extra_info("sockname"))
         self.after_round = transport.get_extra_info("after_round")
+        self.channel = transport.get_extra_info("channel")
+        if self.channel is not None:
+            self.channel.on_rest = self.write
+            self.write = self.channel.write  # type: ignore[method-assign]
         self._decoder = self._decoder_of(self)
+        if self.channel is not None:
+            self.readable = getattr(self._decoder, "readable", None)
         self.get_buffer = self._decoder.get_buffer  # type: ignore[assignment,method-assign]
         pause = self._limits.unread_bytes_pause
         transport.set_write_buffer_limits(high=pause, low=pause // 4)
@@ -258,11 +271,20 @@ class Connection(asyncio.BufferedProtocol):
         return self._decoder.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Handle every command the new bytes complete; answers leave together."""
+        """Handle every command the new bytes complete."""
         self._was_active = True
-        self._gathering = True
         try:
             commands = self._decoder.received(nbytes)
+        except ProtocolError as error:
+            self.fail(error)
+            return
+        if commands:
+            self.go_on(commands)
+
+    def go_on(self, commands: list[Command]) -> None:
+        """Handle these commands and what the decoder has after them; answers leave together."""
+        self._gathering = True
+        try:
             while commands:
                 for command in commands:
                     if self.is_closed:
@@ -270,11 +292,15 @@ class Connection(asyncio.BufferedProtocol):
                     self._handle(command)
                 commands = self._decoder.received(0)
         except ProtocolError as error:
-            self._close_logged(str(error))
+            self.fail(error)
         finally:
             self._gathering = False
             if self._out:
                 self._flush()
+
+    def fail(self, error: ProtocolError) -> None:
+        """Close: what the peer sent cannot be read."""
+        self._close_logged(str(error))
 
     def pause_writing(self) -> None:
         """The peer reads too slowly: read no more requests from it until it has caught up."""

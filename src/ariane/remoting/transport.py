@@ -9,10 +9,12 @@ poller that watches all their sockets; whatever asyncio wraps by itself (TLS) ke
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from contextlib import suppress
 from typing import Any, Final
 
+from ariane.kernel.sockets import Channel
 from ariane.remoting.poller import Poller
 
 READ_AGAIN: Final = (BlockingIOError, InterruptedError)
@@ -38,6 +40,8 @@ class SocketTransport(asyncio.Transport):
         self._loop = loop
         self._watcher = watcher or loop
         self._facts["after_round"] = None if watcher is None else watcher.call_soon
+        self._channel = Channel(connected.fileno(), self.write, self._ended)
+        self._facts["channel"] = self._channel
         self._socket = connected
         self._protocol = protocol
         self._descriptor = connected.fileno()
@@ -51,6 +55,7 @@ class SocketTransport(asyncio.Transport):
         self._buffer_updated = protocol.buffer_updated
         self._receive_into = connected.recv_into
         self._send = connected.send
+        self._on_readable = getattr(protocol, "readable", None) or self._readable
         self.resume_reading()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
@@ -75,7 +80,7 @@ class SocketTransport(asyncio.Transport):
         """Read again."""
         if not self._is_reading and not self._is_closing:
             self._is_reading = True
-            self._watcher.add_reader(self._descriptor, self._readable)
+            self._watcher.add_reader(self._descriptor, self._on_readable)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Above `high` unsent bytes the protocol is asked to pause, below `low` to go on."""
@@ -101,6 +106,7 @@ class SocketTransport(asyncio.Transport):
             if sent == len(data):
                 return
             data = memoryview(data)[sent:]
+            self._channel.is_direct = False  # others must wait behind this
             self._watcher.add_writer(self._descriptor, self._writable)
         self._unsent += data
         if len(self._unsent) > self._high and not self._is_paused:
@@ -113,6 +119,7 @@ class SocketTransport(asyncio.Transport):
             return
         self.pause_reading()
         self._is_closing = True
+        self._channel.is_direct = False
         if not self._unsent:
             self._loop.call_soon(self._lose, None)
 
@@ -133,6 +140,13 @@ class SocketTransport(asyncio.Transport):
         else:
             self.close()
 
+    def _ended(self, fault: int) -> None:
+        """The channel finds that nothing more can be read."""
+        if fault:
+            self._fail(OSError(fault, os.strerror(fault)))
+        else:
+            self.close()
+
     def _writable(self) -> None:
         try:
             sent = self._send(self._unsent)
@@ -147,6 +161,7 @@ class SocketTransport(asyncio.Transport):
             if self._is_closing:
                 self._lose(None)
                 return
+            self._channel.is_direct = True
         if self._is_paused and len(self._unsent) <= self._low:
             self._is_paused = False
             self._protocol.resume_writing()
@@ -162,6 +177,7 @@ class SocketTransport(asyncio.Transport):
         elif self._is_closing:
             return  # being gone is already on its way
         self._is_closing = True
+        self._channel.is_direct = False
         self._loop.call_soon(self._lose, error)
 
     def _lose(self, error: OSError | None) -> None:

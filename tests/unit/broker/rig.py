@@ -50,6 +50,8 @@ class Peer:
         self.sent: list[Command] = []
         self.unread_bytes = 0
         self.after_round: Callable[[Callable[[], None]], None] | None = None
+        self.channel = None  # frames are put before its decoder by hand
+        self.go_on = self.fail = _nobody_reads
 
     def send(self, command: Command) -> None:
         self.send_bytes(command.encode())
@@ -71,6 +73,10 @@ class Peer:
         self.is_closed = True
         for callback in self.on_close:
             callback(self)
+
+
+def _nobody_reads(_: object) -> None:
+    raise AssertionError("a decoder without a channel does not read by itself")
 
 
 class Rig:
