@@ -25,6 +25,7 @@ POP_LOAD = ROOT / "benchmarks/bin/popload"
 RUN_S_MAX = 180
 TRIES = 4  # of a run that was noisy or went wrong
 BACKED_BYTES = 6 << 30  # about what the busiest run writes
+PIECE_BYTES = 2 << 20  # no host takes back less
 POPULATE_WRITE = 23  # MADV_POPULATE_WRITE
 NOISE_CORES = 0.15  # what others may use during a run that counts
 STOLEN_CORES = 0.03  # what the host may give to others meanwhile
@@ -179,9 +180,9 @@ class Bench:
         failure: LoadFailed | None = None
         for attempt in range(TRIES):
             os.sync()  # so that nobody writes another's dirty pages
-            back_memory()
             try:
-                runs.append(measure(contender, number * TRIES + attempt))
+                with memory_at_hand():
+                    runs.append(measure(contender, number * TRIES + attempt))
             except LoadFailed as error:
                 failure = error
                 print(f"tried again, {error}", flush=True)
@@ -194,18 +195,24 @@ class Bench:
         return min(runs, key=noise)
 
 
-def back_memory() -> None:
-    """Have as much free memory as a run will take, and all of it touched.
+@contextlib.contextmanager
+def memory_at_hand() -> Iterator[None]:
+    """Have as much free memory as a run will take, touched before and until its end.
 
     A virtual machine's host may back memory only when it is touched, and take back what lies free:
     then the first to use a page pays ten times its price, and figures tell of the host's mood. And
     where files of earlier runs have filled the memory, whoever writes most has to make room most.
+    A host takes back large pieces only (free page reporting), and within seconds; so one page in
+    each of them is kept.
     """
-    size = min(BACKED_BYTES, available_bytes() // 2)
-    memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with contextlib.suppress(OSError):  # an old kernel, or too little memory
-        memory.madvise(POPULATE_WRITE)
-    memory.close()
+    size = min(BACKED_BYTES, available_bytes() // 2) // PIECE_BYTES * PIECE_BYTES
+    with contextlib.closing(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)) as memory:
+        with contextlib.suppress(OSError):  # an old kernel, or too little memory
+            memory.madvise(POPULATE_WRITE)
+        for first in range(0, size, PIECE_BYTES):
+            rest = first + mmap.PAGESIZE
+            memory.madvise(mmap.MADV_DONTNEED, rest, PIECE_BYTES - mmap.PAGESIZE)
+        yield
 
 
 def available_bytes() -> int:
