@@ -148,8 +148,13 @@ cdef class Queue(Maps):
     cdef bint is_schedule
     cdef public int64_t min_offset
     cdef int kept_count
+    cdef int kept_max
     cdef uint8_t* kept_to           # where the first of the kept entries goes
-    cdef uint8_t[KEPT_ENTRIES_MAX * QUEUE_ENTRY_BYTES] kept
+    cdef uint8_t* kept              # where they lie until then: near or on the desk
+    cdef uint8_t[KEPT_ENTRIES_MAX * QUEUE_ENTRY_BYTES] near
+    cdef uint8_t* desk
+    cdef int descriptor             # of the newest file; -1: entries are written through the map
+    cdef bint has_mapped            # entries were written through the map since somebody asked
     cdef readonly bytes topic
     cdef void find_tail(self) noexcept
     cdef void write_kept(self) noexcept nogil

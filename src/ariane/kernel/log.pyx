@@ -81,6 +81,8 @@ cdef enum:
     INDEX_ENTRY_BYTES = 20
     HUGE_PAGE_BYTES = 1 << 21
     DESK_ENTRIES = 1600     # 32,000 bytes: some pages at a time
+    QUEUE_DESK_ENTRIES = 800
+    QUEUE_CALL_ENTRIES = 64 # fewer are worth no call
     KEYS_AT_ONCE = 8
     ENTRIES_AHEAD = 8   # records this far on are fetched from memory while one is looked at
 
@@ -326,7 +328,8 @@ cdef class Queue(Maps):
 
     The newest few are kept here and go into the file together: a store of many queues writes one page among
     thousands for each of them, and finding that page costs more than the entry (docs/decisions/0020). Whoever
-    asks where the queue ends, or for one of its entries, has them in the file by then.
+    asks where the queue ends, or for one of its entries, has them in the file by then. A queue that grows fast
+    has a desk for more of them, and writes many at a time by a system call (docs/decisions/0025).
     """
 
     def __init__(self, bytes topic not None, int32_t queue_id, int64_t file_bytes, *, bint is_schedule=False):
@@ -340,12 +343,54 @@ cdef class Queue(Maps):
         self.index_prefix_hash = java_hash_from(self.index_prefix_hash, <const uint8_t*> b"#", 1)
         self.end_offset = self.min_offset = self.reserved_end = 0
         self.kept_count = 0
+        self.kept = self.near
+        self.kept_max = KEPT_ENTRIES_MAX
+        self.desk = NULL
+        self.descriptor = -1
+        self.has_mapped = False
         self.is_waiting = False
         self.find_tail()
 
+    def __dealloc__(self):
+        if self.descriptor >= 0:
+            close(self.descriptor)
+        PyMem_Free(self.desk)
+
+    def write_by(self, int descriptor) -> None:
+        """Write into the newest file by calls on this descriptor, which is the queue's to close; -1: through the map."""
+        self.write_kept()
+        if self.descriptor >= 0:
+            close(self.descriptor)
+        self.descriptor = -1
+        self.kept = self.near
+        self.kept_max = KEPT_ENTRIES_MAX
+        if descriptor < 0:
+            PyMem_Free(self.desk)
+            self.desk = NULL
+            return
+        if self.desk == NULL:
+            self.desk = <uint8_t*> PyMem_Malloc(QUEUE_DESK_ENTRIES * QUEUE_ENTRY_BYTES)
+            if self.desk == NULL:
+                close(descriptor)
+                raise MemoryError
+        self.descriptor = descriptor
+        self.kept = self.desk
+        self.kept_max = QUEUE_DESK_ENTRIES
+
+    @property
+    def writes_by_calls(self) -> bool:
+        """Whether many entries are written at a time, by calls."""
+        return self.descriptor >= 0
+
+    def take_mapped(self) -> bool:
+        """Whether entries were written through the map since the last call."""
+        cdef bint has_mapped = self.has_mapped
+        self.has_mapped = False
+        return has_mapped
+
     def add(self, int64_t position, buffer) -> None:
         """Take the next file, which begins at `position`; a first file may begin anywhere."""
-        self.write_kept()
+        self.write_by(-1)
         Maps.add(self, position, buffer)
         self.find_tail()
 
@@ -357,7 +402,7 @@ cdef class Queue(Maps):
 
     def drop_last(self) -> None:
         """Forget the newest file."""
-        self.write_kept()
+        self.write_by(-1)
         Maps.drop_last(self)
         self.find_tail()
 
@@ -385,7 +430,14 @@ cdef class Queue(Maps):
         """Put the entries kept here into the file."""
         cdef uint8_t* kept = self.kept
         cdef uint8_t* to = self.kept_to
+        cdef int64_t size = self.kept_count * QUEUE_ENTRY_BYTES
         cdef int i
+        if (self.kept_count >= QUEUE_CALL_ENTRIES and self.tail <= to < self.tail + self.file_bytes
+                and pwrite(self.descriptor, kept, size, to - self.tail) == size):
+            self.kept_count = 0
+            return
+        if self.kept_count:
+            self.has_mapped = True  # also by what a call cannot write; a sync will tell why
         for i in range(self.kept_count):
             memcpy(to, kept, 8)
             memcpy(to + 12, kept + 12, 8)
@@ -965,7 +1017,7 @@ cdef bint has_entry_room(Queue queue, int64_t count) noexcept nogil:
 
 cdef uint8_t* next_kept_of(Queue queue) noexcept nogil:
     """Where the next entry is written first."""
-    return queue.kept + queue.kept_count % KEPT_ENTRIES_MAX * QUEUE_ENTRY_BYTES
+    return queue.kept + (queue.kept_count if queue.kept_count < queue.kept_max else 0) * QUEUE_ENTRY_BYTES
 
 
 cdef int64_t place(Log log, Queue queue, Index index, Draft* draft, int64_t store_ms) noexcept nogil:
@@ -1103,8 +1155,8 @@ cdef inline uint8_t* write_address(Log log, int64_t log_offset) noexcept nogil:
 
 
 cdef inline void keep_entry(Queue queue, uint8_t* to, int64_t log_offset, int64_t size, int64_t tags) noexcept nogil:
-    """Take the entry that belongs at `to`; it is in the file once KEPT_ENTRIES_MAX are, or somebody asks."""
-    if queue.kept_count == KEPT_ENTRIES_MAX or (
+    """Take the entry that belongs at `to`; it is in the file once `kept_max` are, or somebody asks."""
+    if queue.kept_count == queue.kept_max or (
             queue.kept_count and to != queue.kept_to + queue.kept_count * QUEUE_ENTRY_BYTES):
         queue.write_kept()
     if queue.kept_count == 0:

@@ -234,7 +234,7 @@ class Connection(asyncio.BufferedProtocol):
         self.channel = transport.get_extra_info("channel")
         if self.channel is not None:
             self.channel.on_rest = self.write
-            self.write = self.channel.write  # type: ignore[method-assign]
+            self.write = self.channel.write  # type: ignore[assignment,method-assign]
         self._decoder = self._decoder_of(self)
         if self.channel is not None:
             self.readable = getattr(self._decoder, "readable", None)

@@ -2,8 +2,8 @@
 
 Making a segment takes longer than many messages, reserving blocks may wait for the file system's
 journal, and a page fault on the loop takes longer than a message; all are done on a lane before
-they are needed. The index is written by calls and needs no pages ahead; the log does where memory
-is dear (docs/decisions/0022, 0023).
+they are needed. What is written by calls needs no pages ahead (docs/decisions/0022, 0025), but for
+the log where memory is dear (docs/decisions/0023).
 """
 
 from __future__ import annotations
@@ -100,9 +100,10 @@ class Preparation:
             self._segments.next = future.result()
 
     def bring_in(self, queue: Queue, file: MappedFile, first: int, end: int) -> None:
-        """Give a stretch of a long queue's file its blocks, and bring in the pages."""
+        """Give a stretch of a long queue's file its blocks, and pages if its map is written."""
+        is_mapped = queue.take_mapped()
         self._lane.run(
-            lambda: _reserve_and_populate(file, first, end),
+            lambda: _make_ready(file, first, end, with_pages=is_mapped),
             lambda future: self._brought_in(future, queue, file, end),
         )
 
@@ -112,7 +113,7 @@ class Preparation:
         self._queues.made_ready(queue, file, 0 if future.exception() else end)
 
 
-def _reserve_and_populate(file: MappedFile, first: int, end: int) -> None:
+def _make_ready(file: MappedFile, first: int, end: int, *, with_pages: bool) -> None:
     file.reserve(first, end)
-    for start in range(first, end, CALL_BYTES):
+    for start in range(first, end if with_pages else first, CALL_BYTES):
         file.populate(start, min(start + CALL_BYTES, end))

@@ -2,14 +2,16 @@
 
 Files are made when their first entry is, full length but sparse; blocks are reserved a chunk ahead
 of the entry to be written, so an entry never meets a full disk. A queue that has grown long has the
-chunk after the next reserved off the loop, since that may wait for the file system's journal. An
-idle queue keeps its last file: the queue's numbering lives in its name.
+chunk after the next reserved off the loop, since that may wait for the file system's journal, and
+writes many entries at a time by calls (docs/decisions/0025). An idle queue keeps its last file: the
+queue's numbering lives in its name.
 
 Invariant: `Queue` and `QueueFiles.files` hold the same maps in the same order.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -28,6 +30,7 @@ FIRST_CHUNK_BYTES: Final = 16 * 1024
 PAGE_BYTES: Final = 4096
 CHUNK_BYTES: Final = 256 * 1024  # what a long queue takes at a time
 AHEAD_BYTES: Final = 1024 * 1024  # and what is made ready for it beyond
+BY_CALLS_MAX: Final = 64  # long queues that are written by calls, with a descriptor and a desk each
 
 Range = tuple[MappedFile, int, int]
 
@@ -57,6 +60,7 @@ class Queues:
         self._files: dict[Queue, QueueFiles] = {}
         # Asked to make a stretch of a long queue's file ready, and to say `made_ready` then.
         self.on_long: Callable[[Queue, MappedFile, int, int], None] = _nobody_asked
+        self._by_calls: dict[Queue, None] = {}  # the one that grew last at the end
         self._renamed: set[str] = set()  # directories whose names have changed since the last sync
         self.behind_holes: list[str] = []  # files that were found behind a missing one
 
@@ -157,6 +161,8 @@ class Queues:
                 stop = min(-(-(start + chunk) // PAGE_BYTES) * PAGE_BYTES, self._file_bytes)
                 file.reserve(start, stop)
                 queue.reserved_end = (position - start + stop) // ENTRY_BYTES
+            if is_long:
+                self._write_by_calls(queue, file)
             if is_long and not files.has_asked:
                 first = queue.reserved_end * ENTRY_BYTES - (position - start)
                 if first < self._file_bytes:
@@ -192,6 +198,7 @@ class Queues:
     def reset(self, queue: Queue, queue_offset: int = 0) -> None:
         """Remove the queue's files; it will go on at `queue_offset`."""
         files = self._files[queue]
+        self._by_calls.pop(queue, None)
         while files.files:
             self._drop_last(queue, files)
         queue.end = queue.min_offset = queue.reserved_end = files.synced_end = queue_offset
@@ -359,6 +366,24 @@ class Queues:
         files.files.append(file)
         files.has_asked = False
         files.ready_end = 0
+
+    def _write_by_calls(self, queue: Queue, file: MappedFile) -> None:
+        """Let a long queue write into its last file by calls, in the place of the idlest one."""
+        self._by_calls.pop(queue, None)
+        if file is not self._files[queue].files[-1] or not file.has_descriptor:
+            return
+        if not queue.writes_by_calls:
+            try:
+                queue.write_by(os.dup(file.descriptor()))
+            except OSError:  # too many are open; the map does
+                return
+            finally:
+                file.forget_descriptor()
+        self._by_calls[queue] = None
+        if len(self._by_calls) > BY_CALLS_MAX:
+            idlest = next(iter(self._by_calls))
+            del self._by_calls[idlest]
+            idlest.write_by(-1)
 
     def _drop_last(self, queue: Queue, files: QueueFiles) -> None:
         queue.drop_last()
