@@ -575,10 +575,10 @@ def test_what_is_kept_back_is_in_the_file_when_asked_for_or_a_second_later() -> 
     twin.rig.clock.advance(1.0)
     store.tick()
     assert entries_in_file() == 5
-    twin.by_lane(send * 16, 4096)
+    twin.by_lane(send * 32, 1 << 16)
     assert entries_in_file() == 5
     twin.by_lane(send, 4096)
-    assert entries_in_file() == 21, "no more than sixteen are kept"
+    assert entries_in_file() == 37, "no more than thirty-two are kept"
 
 
 @pytest.mark.parametrize("topic", ["T", "OnlyDelayed", "OnlyNormal", TIMER_TOPIC])

@@ -19,7 +19,7 @@ cdef extern from "bytes.h" nogil:
 
 cdef enum:
     QUEUE_ENTRY_BYTES = 20
-    KEPT_ENTRIES_MAX = 16
+    KEPT_ENTRIES_MAX = 32
     KEPT_KEYS_MAX = 16
     BLANK_BYTES = 8
     RECORD_BYTES_MIN = 91
@@ -151,10 +151,10 @@ cdef class Queue(Maps):
     cdef int kept_max
     cdef uint8_t* kept_to           # where the first of the kept entries goes
     cdef uint8_t* kept              # where they lie until then: near or on the desk
-    cdef uint8_t[KEPT_ENTRIES_MAX * QUEUE_ENTRY_BYTES] near
     cdef uint8_t* desk
     cdef int descriptor             # of the newest file; -1: entries are written through the map
     cdef bint has_mapped            # entries were written through the map since somebody asked
+    cdef uint8_t[KEPT_ENTRIES_MAX * QUEUE_ENTRY_BYTES] near
     cdef readonly bytes topic
     cdef void find_tail(self) noexcept
     cdef void write_kept(self) noexcept nogil
