@@ -8,12 +8,23 @@ from setuptools import Extension, setup
 
 CORES = os.cpu_count() or 1
 FLAGS = ["-O3", "-std=gnu11", "-fno-strict-aliasing", "-Wno-unused-function"]
+SOURCES = sorted(
+    Path("src/ariane").rglob("*.pyx")
+)  # the kernel, and what is compiled beside its user
+
+if not SOURCES:
+    raise SystemExit("no .pyx file under src/ariane: run setup.py in the project's root")
 
 setup(
     ext_modules=cythonize(
         [
-            Extension(f"ariane.kernel.{path.stem}", [str(path)], extra_compile_args=FLAGS)
-            for path in sorted(Path("src/ariane/kernel").glob("*.pyx"))
+            Extension(
+                ".".join(path.relative_to("src").with_suffix("").parts),
+                [str(path)],
+                include_dirs=["src/ariane/kernel"],
+                extra_compile_args=FLAGS,
+            )
+            for path in SOURCES
         ],
         compiler_directives={
             "language_level": 3,

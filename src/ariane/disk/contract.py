@@ -40,6 +40,13 @@ class MappedFile(Protocol):
         """Begin to bring a range in that is about to be read all over; an optimisation."""
         ...
 
+    def forget(self, first: int, end: int) -> None:
+        """Keep a range out of memory until it is looked at again; an optimisation.
+
+        What was written to it through a private map is lost.
+        """
+        ...
+
     def write(self, position: int, data: memoryview) -> None:
         """Copy bytes into the file by a system call; raises DiskFull or OSError, never a signal."""
         ...
@@ -48,17 +55,8 @@ class MappedFile(Protocol):
         """Return once the range is on the platter, or raise OSError: then nobody can tell."""
         ...
 
-    @property
-    def has_descriptor(self) -> bool:
-        """Whether the file can also be synced by a descriptor, from outside the interpreter."""
-        ...
-
-    def descriptor(self) -> int:
-        """A descriptor to sync the whole file by, opened once and kept; or OSError."""
-        ...
-
-    def forget_descriptor(self) -> None:
-        """Close the descriptor, if there is one."""
+    def open_descriptor(self) -> int:
+        """A descriptor of the caller's own, who closes it; or OSError. Any thread may ask."""
         ...
 
     def zero(self, first: int, end: int) -> None:
@@ -80,6 +78,11 @@ class Lock(Protocol):
 
 class Disk(Protocol):
     """Files below one root directory."""
+
+    @property
+    def syncs_by_descriptor(self) -> bool:
+        """Whether `fdatasync` is all that a sync takes, so that any thread may do it."""
+        ...
 
     def mapped(
         self,

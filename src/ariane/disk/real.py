@@ -33,6 +33,7 @@ READ_CALL_BYTES: Final = 512 << 10  # of one call Linux reads no more than a dis
 MAP_FAILED: Final = ctypes.c_void_p(-1).value
 FULL: Final = {
     errno.ENOSPC: "the disk is full; free some space",
+    errno.EIO: "the disk reports an error; look into the log of the system",
     errno.EDQUOT: "the quota is used up; free some space",
     errno.EFBIG: "no file may be that long; raise the limit (ulimit -f)",
 }
@@ -60,20 +61,17 @@ class RealMappedFile:
 
     Each call opens the file anew: maps outnumber the descriptors a process may have, and a file
     that one thread syncs may be let go by another. The map keeps the inode, so an error that
-    write-back met is still reported to the descriptor opened after it. Only a log segment keeps
-    the descriptor it is synced by, until it has been synced to its end: each call that leaves the
-    interpreter hands the lock over and back, and a segment is synced a thousand times a second.
+    write-back met is still reported to the descriptor opened after it. Whoever writes or syncs by
+    a descriptor for longer has one of its own, so none is closed under another thread.
     """
 
-    __slots__ = ("_address", "_descriptor", "_full_path", "_is_scattered", "buffer", "path", "size")
+    __slots__ = ("_address", "_full_path", "buffer", "path", "size")
 
     def __init__(self, path: str, full_path: str, descriptor: int, size: int, flags: int) -> None:
         self.path = path
         self.size = size
         self._full_path = full_path
-        self._descriptor = -1
-        self._is_scattered = False
-        self._address, self.buffer = _map(descriptor, size, flags)
+        self._address, self.buffer = map_file(descriptor, size, flags)
 
     def reserve(self, first: int, end: int) -> None:
         """Give the range blocks of its own, so that writing there cannot fail; or DiskFull."""
@@ -95,9 +93,15 @@ class RealMappedFile:
             length = min(end - start, READ_CALL_BYTES)
             _libc.madvise(self._address + start, length, mmap.MADV_WILLNEED)
 
+    def forget(self, first: int, end: int) -> None:
+        """Keep a range out of memory until it is looked at again; its pages stay cached."""
+        start = first - first % mmap.PAGESIZE
+        length = min(end, self.size) - start
+        if length > 0:
+            _libc.madvise(self._address + start, length, mmap.MADV_DONTNEED)
+
     def expect_scattered(self) -> None:
         """Bring in one page per fault, without those around it."""
-        self._is_scattered = True
         _libc.madvise(self._address, self.size, mmap.MADV_RANDOM)
 
     def write(self, position: int, data: memoryview) -> None:
@@ -109,28 +113,12 @@ class RealMappedFile:
 
     def sync(self, first: int, end: int) -> None:
         """Return once the range (in fact the whole file) is on the platter, or raise OSError."""
-        try:
-            os.fdatasync(self.descriptor())
-        finally:
-            if end >= self.size or self._is_scattered:
-                self.forget_descriptor()
+        with self._open() as descriptor:
+            os.fdatasync(descriptor)
 
-    @property
-    def has_descriptor(self) -> bool:
-        """It has one when asked."""
-        return True
-
-    def descriptor(self) -> int:
-        """A descriptor to sync the whole file by, opened once and kept; or OSError."""
-        if self._descriptor < 0:
-            self._descriptor = os.open(self._full_path, os.O_RDWR | os.O_CLOEXEC)
-        return self._descriptor
-
-    def forget_descriptor(self) -> None:
-        """Close the descriptor, if there is one."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+    def open_descriptor(self) -> int:
+        """A descriptor of the caller's own, who closes it; or OSError. Any thread may ask."""
+        return os.open(self._full_path, os.O_RDWR | os.O_CLOEXEC)
 
     def zero(self, first: int, end: int) -> None:
         """Make the range read as zeros, giving its blocks back where the file system can."""
@@ -146,7 +134,6 @@ class RealMappedFile:
     def close(self) -> None:
         """Let go of the file; the memory goes when the last reader does."""
         self.buffer = memoryview(b"")
-        self.forget_descriptor()
 
     @contextmanager
     def _open(self) -> Iterator[int]:
@@ -172,6 +159,8 @@ class RealLock:
 
 class RealDisk:
     """Files below one directory of the machine, which is made if missing."""
+
+    syncs_by_descriptor = True
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
@@ -355,7 +344,8 @@ class RealDisk:
             os.close(descriptor)
 
 
-def _map(descriptor: int, size: int, sharing: int) -> tuple[int, memoryview]:
+def map_file(descriptor: int, size: int, sharing: int) -> tuple[int, memoryview]:
+    """Where a file lies in memory from now on, and the memory; the descriptor may be closed."""
     protection = mmap.PROT_READ | mmap.PROT_WRITE
     address = _libc.mmap(None, size, protection, sharing, descriptor, 0)
     if address is None or address == MAP_FAILED:

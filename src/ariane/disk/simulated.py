@@ -1,19 +1,24 @@
 """A disk in memory, for tests: it can stop at any moment, and fail on purpose.
 
 Each file has its live bytes, which are what a process sees, and its stable bytes, which are what a
-power cut cannot take. Names are treated the same way: a create, rename or remove is pending until
-its directory is synced, and those pending in one directory survive as a prefix, as a journal keeps
-them. `crash_image` makes the disk a restart would find.
+power cut cannot take. The live ones are a file in the machine's memory (memfd), so they are written
+through maps and by system calls as those of a real disk are. Names are treated the same way: a
+create, rename or remove is pending until its directory is synced, and those pending in one
+directory survive as a prefix, as a journal keeps them. `crash_image` makes the disk a restart would
+find.
 """
 
 from __future__ import annotations
 
 import errno
+import mmap
+import os
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from ariane.disk.contract import MappedFile
+from ariane.disk.real import map_file
 from ariane.errors import DiskFull, StoreLocked
 
 if TYPE_CHECKING:
@@ -32,10 +37,14 @@ class CrashMode(Enum):
 
 
 class _Inode:
-    __slots__ = ("live", "lost", "modified_s", "reserved", "stable")
+    """The bytes of one file; its descriptor goes with it, its memory with the last who looks."""
+
+    __slots__ = ("descriptor", "lost", "memory", "modified_s", "reserved", "size", "stable")
 
     def __init__(self, modified_s: float) -> None:
-        self.live = bytearray()
+        self.descriptor = -1  # as long as it is empty
+        self.memory = memoryview(bytearray())
+        self.size = 0
         self.stable = bytearray()
         self.reserved: set[int] = set()
         # Pages that a failed sync marked clean, as they were: later syncs skip them until they are
@@ -43,19 +52,40 @@ class _Inode:
         self.lost: dict[int, bytes] = {}
         self.modified_s = modified_s
 
+    def __del__(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+
+    @property
+    def live(self) -> bytes:
+        return bytes(self.memory)
+
+    def resize(self, size: int) -> None:
+        if self.descriptor < 0:
+            self.descriptor = os.memfd_create("simulated", os.MFD_CLOEXEC)
+        os.ftruncate(self.descriptor, size)
+        self.memory = memoryview(bytearray())
+        if size:
+            _, self.memory = map_file(self.descriptor, size, mmap.MAP_SHARED)
+        self.size = size
+
+    def fill(self, data: bytes | bytearray) -> None:
+        self.resize(len(data))
+        self.memory[:] = data
+
     def dirty_pages(self) -> list[int]:
-        if self.live == self.stable:
+        live, stable = self.live, self.stable
+        if live == stable:
             return []
-        starts = range(0, max(len(self.live), len(self.stable)), PAGE_BYTES)
         return [
             start // PAGE_BYTES
-            for start in starts
-            if self.live[start : start + PAGE_BYTES] != self.stable[start : start + PAGE_BYTES]
+            for start in range(0, max(len(live), len(stable)), PAGE_BYTES)
+            if live[start : start + PAGE_BYTES] != stable[start : start + PAGE_BYTES]
         ]
 
     def copy(self) -> _Inode:
         other = _Inode(self.modified_s)
-        other.live = bytearray(self.live)
+        other.fill(self.live)
         other.stable = bytearray(self.stable)
         other.reserved = set(self.reserved)
         other.lost = dict(self.lost)
@@ -63,23 +93,23 @@ class _Inode:
 
     def lose(self, pages: range) -> None:
         for page in set(pages).intersection(self.dirty_pages()):
-            self.lost[page] = self._page(page)
+            self.lost[page] = self.page(page)
 
     def rewritten(self, first: int, end: int) -> None:
         for page in range(first // PAGE_BYTES, -(-end // PAGE_BYTES)):
             self.lost.pop(page, None)
 
     def persist(self, page: int) -> None:
-        if self.lost.get(page) == self._page(page):
+        if self.lost.get(page) == self.page(page):
             return
         self.lost.pop(page, None)
         start = page * PAGE_BYTES
-        if len(self.stable) < len(self.live):
-            self.stable.extend(bytes(len(self.live) - len(self.stable)))
-        self.stable[start : start + PAGE_BYTES] = self.live[start : start + PAGE_BYTES]
+        if len(self.stable) < self.size:
+            self.stable.extend(bytes(self.size - len(self.stable)))
+        self.stable[start : start + PAGE_BYTES] = self.page(page)
 
-    def _page(self, page: int) -> bytes:
-        return bytes(self.live[page * PAGE_BYTES : (page + 1) * PAGE_BYTES])
+    def page(self, page: int) -> bytes:
+        return bytes(self.memory[page * PAGE_BYTES : (page + 1) * PAGE_BYTES])
 
 
 class _Name:
@@ -100,10 +130,10 @@ class SimulatedFile:
 
     def __init__(self, disk: SimulatedDisk, path: str, inode: _Inode, *, private: bool) -> None:
         self.path = path
-        self.size = len(inode.live)
+        self.size = inode.size
         self._disk = disk
         self._inode = inode
-        self.buffer = memoryview(bytearray(inode.live) if private else inode.live)
+        self.buffer = memoryview(bytearray(inode.memory)) if private else inode.memory
 
     def reserve(self, first: int, end: int) -> None:
         """Count the range's pages against the disk's capacity; may raise DiskFull."""
@@ -120,26 +150,21 @@ class SimulatedFile:
     def read_soon(self, first: int, end: int) -> None:
         """Nothing to do: memory is always there."""
 
+    def forget(self, first: int, end: int) -> None:
+        """Nothing to do: nobody counts the memory."""
+
     def write(self, position: int, data: memoryview) -> None:
         """Copy bytes into the live file."""
         self.reserve(position, position + len(data))
         self._disk.begin("write", self.path)
-        self._inode.live[position : position + len(data)] = data
+        self._inode.memory[position : position + len(data)] = data
         self._inode.rewritten(position, position + len(data))
         self._inode.modified_s = self._disk.now_s()
         self._disk.done("write", self.path)
 
-    @property
-    def has_descriptor(self) -> bool:
-        """Nothing outside the interpreter knows this disk."""
-        return False
-
-    def descriptor(self) -> int:
-        """There is none."""
-        raise OSError(errno.EBADF, "a simulated file has no descriptor", self.path)
-
-    def forget_descriptor(self) -> None:
-        """There is none."""
+    def open_descriptor(self) -> int:
+        """A descriptor of the caller's own, who closes it; what it syncs nobody learns of."""
+        return os.dup(self._inode.descriptor)
 
     def sync(self, first: int, end: int) -> None:
         """Make the range's pages stable; after a planted failure only those written to again."""
@@ -159,7 +184,7 @@ class SimulatedFile:
         if end <= first:
             return
         self._disk.begin("zero", self.path)
-        self._inode.live[first:end] = bytes(end - first)
+        self._inode.memory[first:end] = bytes(end - first)
         self._inode.reserved -= set(range(-(-first // PAGE_BYTES), end // PAGE_BYTES))
         self._disk.done("zero", self.path)
 
@@ -182,6 +207,8 @@ class SimulatedLock:
 
 class SimulatedDisk:
     """Files in memory. `on_operation(kind, path)` is called after each thing done to them."""
+
+    syncs_by_descriptor = False  # it must be told what is stable
 
     def __init__(
         self, *, capacity_bytes: int = 1 << 40, now_s: Callable[[], float] = lambda: 0.0
@@ -230,9 +257,8 @@ class SimulatedDisk:
         return [
             (path, page)
             for path, inode in sorted(self._files.items())
-            for page in range(-(-len(inode.live) // PAGE_BYTES))
-            if page not in inode.reserved
-            and any(inode.live[page * PAGE_BYTES : (page + 1) * PAGE_BYTES])
+            for page in range(-(-inode.size // PAGE_BYTES))
+            if page not in inode.reserved and any(inode.page(page))
         ]
 
     def write_back(self, random: Random) -> None:
@@ -249,7 +275,7 @@ class SimulatedDisk:
         """
         for path, inode in self._files.items():
             if path.startswith(f"{directory}/"):
-                inode.rewritten(0, len(inode.live))
+                inode.rewritten(0, inode.size)
 
     def crash_image(self, random: Random, mode: CrashMode) -> SimulatedDisk:
         """The disk as the next process would find it, if this one stopped now."""
@@ -262,8 +288,8 @@ class SimulatedDisk:
         image._durable_directories = set(directories)
         for path, inode in files.items():
             copy = _Inode(inode.modified_s)
-            copy.live = _surviving_bytes(inode, random, mode)
-            copy.stable = bytearray(copy.live)
+            copy.stable = _surviving_bytes(inode, random, mode)
+            copy.fill(copy.stable)
             copy.reserved = set(inode.reserved)
             image._files[path] = copy
         image._durable_files = dict(image._files)
@@ -284,16 +310,16 @@ class SimulatedDisk:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         if inode is None:
             inode = self._create(path)
-        if create and len(inode.live) != size:
+        if create and inode.size != size:
             self.begin("resize", path)
-            inode.live = inode.live[:size] + bytearray(max(0, size - len(inode.live)))
+            inode.resize(size)
             self.done("resize", path)
         return SimulatedFile(self, path, inode, private=private)
 
     def names(self, directory: str) -> list[tuple[str, int]]:
         """Files in a directory with their lengths, sorted; none when it does not exist."""
         return sorted(
-            (path.rpartition("/")[2], len(inode.live))
+            (path.rpartition("/")[2], inode.size)
             for path, inode in self._files.items()
             if _parent(path) == directory
         )
@@ -314,7 +340,7 @@ class SimulatedDisk:
         """A whole file; raises FileNotFoundError."""
         if path not in self._files:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
-        return bytes(self._files[path].live)
+        return self._files[path].live
 
     def write(self, path: str, data: bytes) -> None:
         """Make or overwrite a file; nothing is synced."""
@@ -324,7 +350,7 @@ class SimulatedDisk:
         if len(pages - inode.reserved) * PAGE_BYTES > self.free_bytes():
             raise DiskFull(f"no room for {len(data)} bytes in {path}: the disk is full")
         inode.reserved = pages
-        inode.live = bytearray(data)
+        inode.fill(data)
         inode.modified_s = self.now_s()
         self.done("write", path)
 
@@ -503,11 +529,12 @@ def _is_reachable(path: str, directories: set[str]) -> bool:
 
 
 def _surviving_bytes(inode: _Inode, random: Random, mode: CrashMode) -> bytearray:
+    live = inode.live
     if mode is CrashMode.KILL:
-        return bytearray(inode.live)
-    if mode is CrashMode.DROP or inode.live == inode.stable:
+        return bytearray(live)
+    if mode is CrashMode.DROP or live == inode.stable:
         return bytearray(inode.stable)
-    size = random.choice([len(inode.live), len(inode.stable)])
+    size = random.choice([len(live), len(inode.stable)])
     image = inode.stable[:size] + bytearray(max(0, size - len(inode.stable)))
     kept = random.choice([0.0, 0.1, 0.5, 0.9, 1.0])
     for page in inode.dirty_pages():
@@ -515,13 +542,13 @@ def _surviving_bytes(inode: _Inode, random: Random, mode: CrashMode) -> bytearra
         if random.random() < 0.2:  # one page in five is torn
             for sector in range(start, start + PAGE_BYTES, SECTOR_BYTES):
                 if random.random() < kept:
-                    _copy(inode.live, image, sector, sector + SECTOR_BYTES)
+                    _copy(live, image, sector, sector + SECTOR_BYTES)
         elif random.random() < kept:
-            _copy(inode.live, image, start, start + PAGE_BYTES)
+            _copy(live, image, start, start + PAGE_BYTES)
     return image
 
 
-def _copy(source: bytearray, target: bytearray, first: int, end: int) -> None:
+def _copy(source: bytes, target: bytearray, first: int, end: int) -> None:
     end = min(end, len(source), len(target))
     if first < end:
         target[first:end] = source[first:end]

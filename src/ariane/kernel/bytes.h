@@ -1,9 +1,15 @@
-/* Big-endian words at any address, as everything RocketMQ writes is laid out. */
+/* Texts where they lie, and big-endian words at any address, as everything RocketMQ writes is laid out. */
 #ifndef ARIANE_BYTES_H
 #define ARIANE_BYTES_H
 
 #include <stdint.h>
 #include <string.h>
+#include <sys/types.h>
+
+typedef struct {
+    const uint8_t *at;
+    ssize_t size;
+} Text;
 
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
 #define BE16(v) (v)
@@ -21,6 +27,11 @@ static inline uint64_t load64(const uint8_t *p) { uint64_t v; memcpy(&v, p, 8); 
 static inline void save16(uint8_t *p, uint16_t v) { v = BE16(v); memcpy(p, &v, 2); }
 static inline void save32(uint8_t *p, uint32_t v) { v = BE32(v); memcpy(p, &v, 4); }
 static inline void save64(uint8_t *p, uint64_t v) { v = BE64(v); memcpy(p, &v, 8); }
+
+/* What a record says it is; a blank one fills the rest of a segment. */
+#define MAGIC_V1 0xDAA320A7u
+#define MAGIC_V2 0xDAA320ABu
+#define MAGIC_BLANK 0xCBD43194u
 
 /* Names are short: two words that overlap beat a loop that has to be set up. */
 static inline void copy_name(uint8_t *to, const uint8_t *from, size_t size) {

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from ariane.kernel.log cimport Text
+from ariane.kernel.layout cimport Text
 
 cdef enum:
     FIELDS_MAX = 40

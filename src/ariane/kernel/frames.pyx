@@ -11,7 +11,7 @@ from libc.string cimport memcmp, memcpy
 
 from ariane.codes import PROTOCOL_VERSION
 from ariane.kernel.digits cimport put_digits
-from ariane.kernel.log cimport Text, load16, load32, save16, save32
+from ariane.kernel.layout cimport Text, load16, load32, save16, save32
 
 cdef extern from "texts.h" nogil:
     void put_hex(uint8_t* to, const uint8_t* bytes, size_t size)
@@ -45,6 +45,19 @@ cdef inline bint take_char(Cursor* c, uint8_t wanted) noexcept nogil:
     return True
 
 
+cdef inline Py_ssize_t escape_size(const uint8_t* at, const uint8_t* end) noexcept nogil:
+    """How long the escape is that follows a backslash; beyond the end when it is none, as the handlers would find."""
+    cdef int point
+    if at == end:
+        return 1
+    if at[0] != c'u':
+        return 1 if at[0] in b'"\\/bfnrt' else end - at + 1
+    point = hex_of(at + 1) if end - at >= 5 else -1
+    if 0xD800 <= point <= 0xDBFF and end - at >= 11 and at[5] == c'\\' and at[6] == c'u' and 0xDC00 <= hex_of(at + 7) <= 0xDFFF:
+        return 11
+    return end - at + 1 if point < 0 or 0xD800 <= point <= 0xDFFF else 5
+
+
 cdef inline bint take_string(Cursor* c, Text* text, bint* is_escaped) noexcept nogil:
     """A JSON string, as the bytes between its quotes."""
     cdef const uint8_t* at
@@ -63,7 +76,8 @@ cdef inline bint take_string(Cursor* c, Text* text, bint* is_escaped) noexcept n
         if at[0] == c'\\':
             is_escaped[0] = True
             at += 1
-            if at == c.end:
+            at += escape_size(at, c.end) - 1
+            if at >= c.end:
                 return False
         elif at[0] < 0x20:
             return False
@@ -96,6 +110,13 @@ cdef inline bint is_name(Text text, const char* name, Py_ssize_t size) noexcept 
     return text.size == size and memcmp(text.at, name, size) == 0
 
 
+cdef inline bint is_plain_bare(Field* field) noexcept nogil:
+    """Whether a bare value is true, false, or a whole number in its shortest spelling; others are for the full decoder."""
+    cdef int64_t number
+    return (is_name(field.value, "true", 4) or is_name(field.value, "false", 5)
+            or number_of(field, -(<int64_t> 1 << 62), <int64_t> 1 << 62, &number))
+
+
 cdef bint take_fields(Cursor* c, Head* head) noexcept nogil:
     """The object of custom header fields."""
     cdef Field* field
@@ -117,7 +138,7 @@ cdef bint take_fields(Cursor* c, Head* head) noexcept nogil:
                 return False
         else:
             field.is_escaped = False
-            if not take_bare(c, &field.value):
+            if not take_bare(c, &field.value) or not is_plain_bare(field):
                 return False
         head.field_count += 1
         if take_char(c, c','):
@@ -129,6 +150,7 @@ cdef bint scan_json(const uint8_t* at, Py_ssize_t size, Head* head) noexcept nog
     """Read a JSON header; False when it is not of the plain shape."""
     cdef Cursor c = Cursor(at, at + size, 0)
     cdef Text key, ignored
+    cdef int32_t version
     cdef bint is_escaped, has_code = False, good
     head.opaque = head.flag = 0
     head.field_count = 0
@@ -147,7 +169,7 @@ cdef bint scan_json(const uint8_t* at, Py_ssize_t size, Head* head) noexcept nog
         elif is_name(key, "extFields", 9):
             good = take_fields(&c, head)
         elif is_name(key, "version", 7):
-            good = take_bare(&c, &ignored) and ignored.size <= 9
+            good = take_int32(&c, &version)
         elif is_name(key, "language", 8) or is_name(key, "remark", 6) or is_name(key, "serializeTypeCurrentRPC", 23):
             good = take_string(&c, &ignored, &is_escaped) and not is_escaped
         else:

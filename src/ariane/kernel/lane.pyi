@@ -2,8 +2,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ariane.errors import ProtocolError
-from ariane.kernel.log import Index, Log, Queue, Tags
+from ariane.kernel.index import Index
+from ariane.kernel.log import Log, Tags
 from ariane.kernel.pop import PopLane
+from ariane.kernel.queue import Queue
 from ariane.kernel.sockets import Channel
 from ariane.kernel.waiting import Waiting
 
@@ -92,6 +94,7 @@ class LaneReader:
         channel: Channel | None = None,
         go_on: Callable[[list[Any]], None] | None = None,
         fail: Callable[[ProtocolError], None] | None = None,
+        hold: Callable[[Queue, int, int, HeldPull], None] | None = None,
     ) -> None: ...
     def readable(self) -> None: ...
     def get_buffer(self, size_hint: int) -> memoryview: ...
@@ -99,6 +102,7 @@ class LaneReader:
     def close(self) -> None: ...
 
 class HeldPull:
+    frame: bytes
     def __init__(
         self,
         lane: Lane,

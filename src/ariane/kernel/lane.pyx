@@ -25,11 +25,14 @@ from ariane.kernel.frames cimport (
     put_number, put_text, scan_binary, scan_json, unescape, write_hex,
 )
 from ariane.kernel.pop cimport PopLane
+from ariane.kernel.index cimport Index
+from ariane.kernel.layout cimport BLANK_BYTES, Text, expect_read, expect_write, load32, load64, save32, save64
 from ariane.kernel.log cimport (
-    BLANK_BYTES, MESSAGES_PER_READ_MAX, NEEDS_QUEUE_ROOM, Alike, Draft, Index, Log, Properties, Queue, ReadLimits, ReadResult, Tags, Text,
-    find_alike, find_properties, key_count, load32, load64, next_entry, next_store_ms, place, read_entries, record_size, save32, save64, store_records,
-    tags_code_of, take_shape, visible_end, has_entry_room, next_kept_of, expect_queue, expect_read, expect_write,
+    MESSAGES_PER_READ_MAX, NEEDS_QUEUE_ROOM, Alike, Draft, Log, Properties, ReadLimits, ReadResult, Tags, find_alike,
+    find_properties, key_count, next_entry, next_store_ms, place, read_entries, record_size, store_records,
+    tags_code_of, take_shape, visible_end,
 )
+from ariane.kernel.queue cimport Queue, expect_queue, has_entry_room, next_kept_of
 from ariane.kernel.sockets cimport Channel
 from ariane.kernel.waiting cimport Shelf, Waiting
 
@@ -45,6 +48,7 @@ cdef enum:
     RESPONSE_FLAG = 1
     ONE_WAY_FLAG = 2
     COMMIT_OFFSET = 1
+    SUSPEND = 2
     SUBSCRIPTION = 4
     CLASS_FILTER = 8
     # Messages with these bits of sysFlag are transactional or wrapped: not plain.
@@ -72,11 +76,6 @@ cdef Text FOUND_REMARK
 FOUND_REMARK.at = <const uint8_t*> PyBytes_AS_STRING(_FOUND)
 FOUND_REMARK.size = 5
 
-
-# There is one loop: what was found in the batch being placed, and what its messages mostly look like.
-cdef Properties[MESSAGES_PER_READ_MAX] _in_batch
-cdef Alike _alike
-memset(&_alike, 0, sizeof(Alike))
 
 cdef struct Place:
     uint32_t hash
@@ -196,10 +195,13 @@ cdef class Lane:
     cdef int64_t header_bytes_max
     cdef int64_t held_bytes_max
     cdef ReadLimits limits
+    cdef LaneReader working         # whose frames are carried out now; the answers below are for its peer alone
     cdef Output now
     cdef Output later
     cdef int64_t later_offset
     cdef Output late                # the answer to a pull that waited
+    cdef Properties* in_batch       # what was found in the batch being placed
+    cdef Alike alike                # what its messages mostly look like
     cdef list arrivals
     cdef uint8_t* text
     cdef uint8_t* scratch
@@ -235,6 +237,9 @@ cdef class Lane:
         self.now = Output()
         self.later = Output()
         self.late = Output()
+        self.in_batch = <Properties*> PyMem_Malloc(MESSAGES_PER_READ_MAX * sizeof(Properties))
+        if self.in_batch == NULL:
+            raise MemoryError
         self.arrivals = []
         self.held_replies = []
         self.ahead_max = 1
@@ -247,6 +252,7 @@ cdef class Lane:
         self.scratch = &view[0]
 
     def __dealloc__(self):
+        PyMem_Free(self.in_batch)
         PyMem_Free(self.text)
         PyMem_Free(self.places)
 
@@ -360,9 +366,10 @@ cdef class Lane:
             self.now.size = self.later.size = 0
             self.arrivals = []
             held, self.held_replies = self.held_replies, []
-            for reader, _, _, _ in held:
-                (<LaneReader> reader).lose(reason)
-            self.on_placed()
+            try:
+                each_of(held, lambda reader, *_: (<LaneReader> reader).lose(reason))
+            finally:
+                self.on_placed()
             raise FrameError(reason)
         if self.moves_visible:
             self.log.visible = self.log.end
@@ -383,7 +390,6 @@ cdef class Lane:
             return False
         self.show()
         limits.count_max = <int32_t> max(asked.count_max, 1)
-        limits.scan_count_max = max(limits.scan_count_max, asked.count_max)
         read_entries(self.log, queue, asked.first, grant.tags, &limits, slices, &result)
         if result.count == 0:
             return False
@@ -391,6 +397,19 @@ cdef class Lane:
         grant.message_count += result.count
         grant.byte_count += result.bytes
         self.write_found(head, queue, grant, slices, &result, output)
+        return True
+
+    cdef bint must_wait(self, Asked* asked, Grant grant) except -1:
+        """Whether a pull that has leave, and was not answered, stands at its queue's end and may wait there."""
+        cdef Queue queue
+        if not asked.system_flag & SUSPEND or asked.queue_id >= PyList_GET_SIZE(grant.queues):
+            return False
+        if not asked.system_flag & SUBSCRIPTION and asked.version > grant.subscription_version:
+            return False
+        queue = <Queue> grant.queues[asked.queue_id]
+        if queue is None or asked.first != queue.end_offset or asked.first != visible_end(self.log, queue):
+            return False
+        grant.pulled[asked.queue_id] = asked.first
         return True
 
     cdef int write_found(self, Head* head, Queue queue, Grant grant, Text* slices, ReadResult* result, Output output) except -1:
@@ -420,9 +439,17 @@ cdef class Lane:
         except FrameError:
             return  # those who waited have been told
         held, self.held_replies = self.held_replies, []
-        for reader, replies, later, later_offset in held:
-            (<LaneReader> reader).deliver(replies, later, later_offset)
-        self.tell()
+        try:
+            each_of(held, deliver_held)
+        finally:
+            self.tell()
+
+    cdef int give_up_answers(self) except -1:
+        """Nobody is there to hear them."""
+        self.working.is_working = False
+        self.working = None
+        self.now.size = self.later.size = 0
+        return 0
 
     cdef int tell(self) except -1:
         """Tell of what arrived."""
@@ -470,6 +497,7 @@ cdef class LaneReader:
     cdef Channel channel            # to read from; None: others read, and say `received`
     cdef object go_on               # (commands): those not for the lane
     cdef object fail                # (error): what the peer sent cannot be read
+    cdef object hold                # (queue, queue offset, milliseconds, HeldPull): keep a pull until the queue grows
     cdef uint8_t* held              # bytes of an unfinished frame
     cdef Py_ssize_t held_size
     cdef Py_ssize_t held_capacity
@@ -485,7 +513,7 @@ cdef class LaneReader:
         self.at = self.end = NULL
 
     def __init__(self, Lane lane not None, bytes born_host not None, send, park, lose, after_round=None, *,
-                 Channel channel=None, go_on=None, fail=None):
+                 Channel channel=None, go_on=None, fail=None, hold=None):
         if len(born_host) not in (8, 20):
             raise ValueError("a born host is 4 or 16 address bytes and a 4-byte port")
         self.lane = lane
@@ -497,6 +525,7 @@ cdef class LaneReader:
         self.channel = channel
         self.go_on = go_on
         self.fail = fail
+        self.hold = hold
 
     def __dealloc__(self):
         PyMem_Free(self.held)
@@ -511,7 +540,9 @@ cdef class LaneReader:
         return self.lane.scratch_view
 
     def close(self) -> None:
-        """Forget what is held, and frames that were looked at: they may have lain there."""
+        """Forget what is held, what was to be answered, and frames that were looked at: they may have lain there."""
+        if self.lane.working is self:
+            self.lane.give_up_answers()
         self.lane.ahead_count = 0
         self.lane.held_bytes -= self.held_size
         PyMem_Free(self.held)
@@ -531,20 +562,23 @@ cdef class LaneReader:
         except ProtocolError as error:
             self.fail(error)
             return
+        except BaseException as error:
+            self.lose(f"internal error: {type(error).__name__}")  # whatever it was, the stream is out of step
+            raise
         if commands:
             self.go_on(commands)
 
     def received(self, Py_ssize_t byte_count) -> list:
         """Carry out frames until one is not for the lane, which is returned; [] when all are done."""
         cdef Lane lane = self.lane
-        if not self.is_working:
-            if byte_count == 0:
-                return []
-            self.start(byte_count)
         cdef Frame* frame
-        lane.waiting.begin()
-        lane.ahead_count = 0
+        if not self.is_working and byte_count == 0:
+            return []
         try:
+            if not self.is_working:
+                self.start(byte_count)
+            lane.waiting.begin()
+            lane.ahead_count = 0
             while self.look_ahead():
                 frame = &lane.frames[lane.first_frame]
                 lane.first_frame = (lane.first_frame + 1) % FRAMES_AHEAD
@@ -559,10 +593,14 @@ cdef class LaneReader:
                     continue
                 lane.show()  # the handlers look at the log themselves
                 return [lane.decode(PyBytes_FromStringAndSize(<char*> frame.start, frame.end - frame.start))]
+            self.keep_rest()
         except BaseException:
-            self.finish()
+            # What was carried out is answered; the rest of the stream is out of step and goes with the connection.
+            try:
+                self.finish()
+            finally:
+                self.close()
             raise
-        self.keep_rest()
         self.finish()
         return []
 
@@ -616,9 +654,12 @@ cdef class LaneReader:
         """Point at the new bytes, after what was held before them."""
         cdef Lane lane = self.lane
         cdef uint8_t* grown
+        if lane.working is not None:
+            lane.give_up_answers()  # of a connection that was closed with a command in hand
+        lane.working = self
+        self.is_working = True
         cdef object now = lane.begin()
         self.now_ms = now
-        self.is_working = True
         if self.held_size == 0:
             self.at = lane.scratch
             self.end = lane.scratch + byte_count
@@ -682,6 +723,7 @@ cdef class LaneReader:
         cdef Lane lane = self.lane
         cdef int64_t unstored = lane.log.end - lane.log.stored
         self.is_working = False
+        lane.working = None
         if self.after_round is None or unstored == 0:
             lane.show()
             self.deliver(lane.now.take(), lane.later.take(), lane.later_offset)
@@ -707,7 +749,7 @@ cdef class LaneReader:
         if frame.is_send:
             return self.send_message(frame)
         if head.code == PULL or head.code == LITE_PULL:
-            return self.pull(head)
+            return self.pull(frame)
         if head.code >= POP and self.lane.pops is not None:
             return self.pop(head, frame.body)
         return False
@@ -867,11 +909,11 @@ cdef class LaneReader:
         while rest.size:
             if count == MESSAGES_PER_READ_MAX or not next_entry(&rest, draft):
                 return False
-            found = &_in_batch[count]
-            if not find_alike(draft.properties, &_alike, found):
+            found = &lane.in_batch[count]
+            if not find_alike(draft.properties, &lane.alike, found):
                 find_properties(draft.properties, found)
                 if count == 0:
-                    take_shape(draft.properties, &_alike)
+                    take_shape(draft.properties, &lane.alike)
             if found.is_special or found.is_late or draft.body.size == 0:
                 return False
             total += record_size(lane.log, draft)
@@ -879,13 +921,13 @@ cdef class LaneReader:
             count += 1
         if (lane.log.first_position + lane.log.count * lane.log.file_bytes - lane.log.end < total + BLANK_BYTES
                 or not (has_entry_room(queue, count) or lane.make_room(queue, count))
-                or (lane.index is not None and lane.index.room() < keys_max and lane.index.room() < keys_of(draft, count))):
+                or (lane.index is not None and lane.index.room() < keys_max and lane.index.room() < keys_of(lane, draft, count))):
             return False
         store_ms = next_store_ms(lane.log, self.now_ms)
         rest = body
         for i in range(count):
             next_entry(&rest, draft)
-            found = &_in_batch[i]
+            found = &lane.in_batch[i]
             draft.keys = found.keys
             draft.unique_key = found.unique_key
             draft.tags_code = tags_code_of(lane.log, queue, found, store_ms)
@@ -941,8 +983,9 @@ cdef class LaneReader:
 
     # ------------------------------------------------------------ pull
 
-    cdef bint pull(self, Head* head) except -1:
+    cdef bint pull(self, Frame* frame) except -1:
         cdef Lane lane = self.lane
+        cdef Head* head = &frame.head
         cdef Field* group = NULL
         cdef Field* topic = NULL
         cdef Field* subscription = NULL
@@ -952,6 +995,7 @@ cdef class LaneReader:
         cdef Field* field
         cdef int i
         cdef Grant grant
+        cdef HeldPull waiting
         for i in range(head.field_count):
             field = &head.fields[i]
             if named(field, "consumerGroup", 13):
@@ -992,10 +1036,17 @@ cdef class LaneReader:
                 or asked.first < 0 or asked.count_max < 0 or asked.system_flag < 0 or asked.system_flag & CLASS_FILTER or not has_commit or suspend_ms < 0
                 or (subscription != NULL and subscription.is_escaped) or head.flag & ONE_WAY_FLAG):
             return False
-        grant = lane.grants.get(grant_key(group.value, topic.value,
-                                          subscription if asked.system_flag & SUBSCRIPTION else NULL))
-        if grant is None or not lane.answer_pull(head, &asked, grant, lane.now):
+        key = grant_key(group.value, topic.value, subscription if asked.system_flag & SUBSCRIPTION else NULL)
+        grant = lane.grants.get(key)
+        if grant is None:
             return False
+        if not lane.answer_pull(head, &asked, grant, lane.now):
+            if self.hold is None or not lane.must_wait(&asked, grant):
+                return False
+            waiting = HeldPull(lane, key, head.opaque, head.is_binary, queue_id=asked.queue_id, count_max=asked.count_max,
+                               system_flag=asked.system_flag, version=asked.version)
+            waiting.frame = PyBytes_FromStringAndSize(<char*> frame.start, frame.end - frame.start)
+            self.hold(grant.queues[asked.queue_id], asked.first, suspend_ms, waiting)
         if asked.system_flag & COMMIT_OFFSET:
             grant.commit(asked.queue_id, commit_offset)
         return True
@@ -1007,6 +1058,7 @@ cdef class HeldPull:
 
     cdef Lane lane
     cdef bytes grant_key
+    cdef readonly bytes frame       # as it came; None when a handler has read it
     cdef Asked asked
     cdef int32_t opaque
     cdef bint is_binary
@@ -1037,13 +1089,35 @@ cdef class HeldPull:
         return lane.late.take()
 
 
-cdef int64_t keys_of(Draft* draft, int count) noexcept nogil:
+def deliver_held(reader, replies, later, later_offset) -> None:
+    """Let the answers go that a reader had to wait with; where that fails, its connection goes alone."""
+    try:
+        (<LaneReader> reader).deliver(replies, later, later_offset)
+    except BaseException as error:
+        (<LaneReader> reader).lose(f"internal error: {type(error).__name__}")
+        raise
+
+
+cdef int each_of(list held, do) except -1:
+    """Do it for each, whatever became of the others; then raise what the first of them raised."""
+    cdef object fault = None
+    for one in held:
+        try:
+            do(*one)
+        except BaseException as error:
+            fault = fault or error
+    if fault is not None:
+        raise fault
+    return 0
+
+
+cdef int64_t keys_of(Lane lane, Draft* draft, int count) noexcept nogil:
     """How many index entries the batch being placed makes."""
     cdef int64_t keys = 0
     cdef int i
     for i in range(count):
-        draft.keys = _in_batch[i].keys
-        draft.unique_key = _in_batch[i].unique_key
+        draft.keys = lane.in_batch[i].keys
+        draft.unique_key = lane.in_batch[i].unique_key
         keys += key_count(draft)
     return keys
 

@@ -3,7 +3,9 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from ariane.kernel.frames cimport Head, Output
-from ariane.kernel.log cimport Log, Queue, ReadLimits, Tags, Text
+from ariane.kernel.layout cimport Text
+from ariane.kernel.log cimport Log, ReadLimits, Tags
+from ariane.kernel.queue cimport Queue
 
 
 # What a pop takes of one queue.

@@ -1,6 +1,7 @@
 from collections.abc import Callable, Sequence
 
-from ariane.kernel.log import Log, Queue, Tags
+from ariane.kernel.log import Log, Tags
+from ariane.kernel.queue import Queue
 
 class Checkpoint:
     topic: str

@@ -19,10 +19,12 @@ from ariane.kernel.frames cimport (
     Field, Head, Output, ReplyFrame, begin_reply, end_header, is_true, number_of, put_number, put_text, write_number,
     write_text,
 )
+from ariane.kernel.layout cimport BLANK_BYTES, Text, load64
 from ariane.kernel.log cimport (
-    BLANK_BYTES, Draft, Log, Properties, Queue, ReadLimits, ReadResult, Tags, Text, find_properties, has_entry_room, load64,
-    next_store_ms, place, read_entries, tags_code_of, visible_end,
+    Draft, Log, Properties, ReadLimits, ReadResult, Tags, find_properties, next_store_ms, place, read_entries,
+    tags_code_of, visible_end,
 )
+from ariane.kernel.queue cimport Queue, has_entry_room
 
 cdef enum:
     POP_MESSAGE = 200050

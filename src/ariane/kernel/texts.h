@@ -5,38 +5,13 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "bytes.h"
+
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
 
 #define EACH_BYTE(v) ((v) * 0x0101010101010101ull)
-
-/* The first byte of [at, end) that is 0, 1 or 2, or `end`; `seen` gathers all bits on the way, so
-   that its top bits tell whether a byte was not ASCII. Reads nothing outside [at, end). */
-static inline const uint8_t *next_mark(const uint8_t *at, const uint8_t *end, uint64_t *seen)
-{
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-    while (end - at >= 8) {
-        uint64_t word;
-        memcpy(&word, at, 8);
-        uint64_t low = (word - EACH_BYTE(3)) & ~word & EACH_BYTE(0x80);
-        if (low) {
-            int count = __builtin_ctzll(low) >> 3;  /* the lowest hit is always a true one */
-            *seen |= word & ((1ull << (count * 8)) - 1);
-            return at + count;
-        }
-        *seen |= word;
-        at += 8;
-    }
-#endif
-    while (at < end && *at > 2) {
-        *seen |= (uint64_t) *at & 0x80;
-        at++;
-    }
-    return at;
-}
-
-static inline int is_ascii_only(uint64_t seen) { return (seen & EACH_BYTE(0x80)) == 0; }
 
 /* memcpy for texts that are mostly a few bytes long. */
 static inline void copy_short(uint8_t *to, const uint8_t *from, size_t size)
@@ -111,41 +86,72 @@ static inline const uint8_t *find_byte(const uint8_t *at, const uint8_t *end, ui
     return end;
 }
 
-/* Where 1 and 2 are in a properties text: 1 ends a name, 2 a value. Looked up 64 bytes at a time. */
+/* A properties text that is read pair by pair: 1 ends a name, 2 a value. Where these are is looked up 64 bytes at
+   a time. */
 typedef struct {
     const uint8_t *text;
-    size_t size, window;
+    size_t size, at, window;    /* `at`: where the next pair begins */
     uint64_t any, closing;
-} Marks;
+} Pairs;
 
-static inline void look_for_marks(Marks *marks, size_t window)
+static __attribute__((noinline)) void look_for_marks(Pairs *pairs, size_t window)
 {
-    size_t size = marks->size - window < 64 ? marks->size - window : 64;
-    marks->window = window;
-    marks->closing = places_of(marks->text + window, size, 2);
-    marks->any = marks->closing | places_of(marks->text + window, size, 1);
+    const uint8_t *at = pairs->text + window;
+    size_t size = pairs->size - window < 64 ? pairs->size - window : 64;
+    pairs->window = window;
+#ifdef __SSE2__
+    if (size >= 16) {
+        pairs->any = pairs->closing = 0;
+        for (size_t i = 0; i < size; i += 16) {
+            size_t from = i + 16 <= size ? i : size - 16;   /* the last together with some that have been seen */
+            __m128i bytes = _mm_loadu_si128((const __m128i *) (at + from));
+            __m128i closing = _mm_cmpeq_epi8(bytes, _mm_set1_epi8(2));
+            __m128i any = _mm_or_si128(closing, _mm_cmpeq_epi8(bytes, _mm_set1_epi8(1)));
+            pairs->closing |= (uint64_t) (uint32_t) _mm_movemask_epi8(closing) << from;
+            pairs->any |= (uint64_t) (uint32_t) _mm_movemask_epi8(any) << from;
+        }
+        return;
+    }
+#endif
+    pairs->closing = places_of(at, size, 2);
+    pairs->any = pairs->closing | places_of(at, size, 1);
 }
 
-static inline Marks marks_of(const uint8_t *text, size_t size)
+static inline Pairs pairs_of(Text text)
 {
-    Marks marks = {text, size, 0, 0, 0};
-    look_for_marks(&marks, 0);
-    return marks;
+    Pairs pairs = {text.at, (size_t) text.size, 0, 0, 0, 0};
+    look_for_marks(&pairs, 0);
+    return pairs;
 }
 
 /* The first mark from `at` on, or the text's size. */
-static inline size_t mark_from(Marks *marks, size_t at, int must_close)
+static inline size_t mark_from(Pairs *pairs, size_t at, int must_close)
 {
-    while (at < marks->size) {
+    while (at < pairs->size) {
         size_t window = at & ~(size_t) 63;
-        if (window != marks->window)
-            look_for_marks(marks, window);
-        uint64_t left = (must_close ? marks->closing : marks->any) >> (at & 63);
+        if (window != pairs->window)
+            look_for_marks(pairs, window);
+        uint64_t left = (must_close ? pairs->closing : pairs->any) >> (at & 63);
         if (left)
             return at + (size_t) __builtin_ctzll(left);
         at = window + 64;
     }
-    return marks->size;
+    return pairs->size;
+}
+
+/* Cut the next pair off; 0 when there is none. What lacks its name or its value is no pair, as in Java. */
+static inline __attribute__((always_inline)) int next_pair(Pairs *rest, Text *name, Text *value)
+{
+    while (rest->at < rest->size) {
+        size_t first = rest->at, name_end = mark_from(rest, first, 0), end = mark_from(rest, name_end, 1);
+        rest->at = end + 1;
+        if (name_end > first && end > name_end + 1) {
+            *name = (Text) {rest->text + first, (ssize_t) (name_end - first)};
+            *value = (Text) {rest->text + name_end + 1, (ssize_t) (end - name_end - 1)};
+            return 1;
+        }
+    }
+    return 0;
 }
 
 /* The shape of a properties text: its names and marks, and the values that decide something. The messages of a
@@ -236,7 +242,7 @@ static inline int is_utf8(const uint8_t *at, const uint8_t *end)
         if (end - at >= 8) {
             uint64_t word;
             memcpy(&word, at, 8);
-            if (is_ascii_only(word)) {
+            if ((word & EACH_BYTE(0x80)) == 0) {
                 at += 8;
                 continue;
             }

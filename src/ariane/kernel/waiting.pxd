@@ -2,7 +2,9 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from ariane.kernel.log cimport Draft, Properties, Queue, Text
+from ariane.kernel.layout cimport Text
+from ariane.kernel.log cimport Draft, Properties
+from ariane.kernel.queue cimport Queue
 
 cdef enum:
     LEVELS_MAX = 64

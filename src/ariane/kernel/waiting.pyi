@@ -1,6 +1,6 @@
 from collections.abc import Callable
 
-from ariane.kernel.log import Queue
+from ariane.kernel.queue import Queue
 
 class Shelf:
     name: bytes

@@ -11,7 +11,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
 from ariane.kernel.frames cimport write_number, write_text
-from ariane.kernel.log cimport Draft, Properties, Queue, Text
+from ariane.kernel.layout cimport Text
+from ariane.kernel.log cimport Draft, Properties
+from ariane.kernel.queue cimport Queue
 
 cdef enum:
     MARKS_BYTES_MAX = 256           # a topic of 127 bytes, a queue, a slot, and their names

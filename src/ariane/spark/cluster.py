@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final, TypeVar
 
@@ -16,7 +15,7 @@ from ariane.client import Client
 from ariane.client.loop_thread import LoopThread
 from ariane.client.pull_consumer import PullConsumer
 from ariane.client.routes import MASTER_ID, Address, TopicRoute
-from ariane.codes import RequestCode
+from ariane.codes import Permission, RequestCode
 from ariane.errors import (
     BrokerBusy,
     BrokerUnavailable,
@@ -28,6 +27,7 @@ from ariane.errors import (
 from ariane.protocol import fastjson
 from ariane.protocol.bodies import MessageQueue, TopicStats
 from ariane.protocol.bodies.statistics import QueueEntries
+from ariane.protocol.bodies.tables import SubscriptionGroupConfig
 from ariane.protocol.command import request
 from ariane.protocol.headers import decode_header
 from ariane.protocol.headers.offsets import (
@@ -37,14 +37,14 @@ from ariane.protocol.headers.offsets import (
     TimestampReply,
 )
 from ariane.protocol.headers.query import ConsumeQueueHeader
-from ariane.protocol.headers.topics import TopicHeader
+from ariane.protocol.headers.topics import CreateTopicHeader, TopicHeader
 from ariane.protocol.limits import FRAME_BYTES_MAX
 from ariane.spark.bytes.contract import AccessOptions, QueueBounds
 from ariane.spark.offsets import Queue
 from ariane.spark.options import Selection
 from ariane.spark.store_cluster import StoreCluster
 from ariane.spark.survey import Cluster, Survey, assigned
-from ariane.topics import is_system_topic, reply_topic_of
+from ariane.topics import is_system_topic, reply_topic_of, retry_topic_of
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ class BrokerCluster:
         self._client = Client(";".join(access.name_servers))
         self._session = self._client.session
         self._mirrors: dict[str, PullConsumer] = {}
-        self._introduced: defaultdict[str, set[Address]] = defaultdict(set)
+        self._groups_made: dict[tuple[str, Address], asyncio.Future[None]] = {}
         self._thread = LoopThread()
         self._thread.run(self._client.open())
 
@@ -278,14 +278,9 @@ class BrokerCluster:
     async def _mirror(self, group: str, offsets: Mapping[Queue, int]) -> None:
         if group not in self._mirrors:
             self._mirrors[group] = self._client.pull_consumer(group)
-        try:
-            await self._introduce(group, {(queue.topic, queue.broker): queue for queue in offsets})
-        except ClientError as error:
-            log.warning("offsets not mirrored group=%s: %s", group, error)
-            return
         consumer = self._mirrors[group]
         outcomes = await asyncio.gather(
-            *(consumer.commit(_message_queue(queue), offset) for queue, offset in offsets.items()),
+            *(self._commit(consumer, queue, offset) for queue, offset in offsets.items()),
             return_exceptions=True,
         )
         for outcome in outcomes:
@@ -294,18 +289,43 @@ class BrokerCluster:
             elif isinstance(outcome, BaseException):
                 raise outcome
 
-    async def _introduce(self, group: str, queues: Mapping[object, Queue]) -> None:
-        """A broker takes offsets of groups that it knows, and it learns of them by heartbeats."""
-        places = set()
-        for queue in queues.values():
-            try:
-                places.add(await self._address(queue))
-            except RouteNotFound:
-                continue  # the commit will tell
-        strangers = places - self._introduced[group]
-        if strangers:
-            await self._session.greet(strangers)
-            self._introduced[group] |= strangers
+    async def _commit(self, consumer: PullConsumer, queue: Queue, offset: int) -> None:
+        address = await self._address(queue)
+        making = self._groups_made.get((consumer.group, address))
+        if making is None:
+            making = asyncio.ensure_future(self._make_group(consumer.group, queue.broker, address))
+            self._groups_made[consumer.group, address] = making
+        try:
+            await asyncio.shield(making)
+        except ClientError:
+            self._groups_made.pop((consumer.group, address), None)  # tried again with the next
+            raise
+        await consumer.commit(_message_queue(queue), offset)
+
+    async def _make_group(self, group: str, broker: str, address: Address) -> None:
+        """Have a broker know a group, and its retry topic, by which tools find it.
+
+        Nobody joins the group for that: it may have members, and they keep their queues.
+        """
+        retry_topic = retry_topic_of(group)
+        try:
+            route = await self._session.routes.for_reading(retry_topic)
+            if broker in route.addresses:
+                return
+        except RouteNotFound:
+            pass  # nobody was ever a member
+        topic = CreateTopicHeader(
+            topic=retry_topic,
+            read_queue_count=1,
+            write_queue_count=1,
+            permission=int(Permission.READ | Permission.WRITE),
+        )
+        config = fastjson.encode(SubscriptionGroupConfig(name=group))
+        for command in (
+            request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=config),
+            request(RequestCode.UPDATE_AND_CREATE_TOPIC, topic),
+        ):
+            await self._session.call(address, command, timeout_s=self._access.timeout_s)
 
     async def _address(self, queue: Queue) -> Address:
         route = await self._session.routes.for_reading(queue.topic)

@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from ariane.broker.filters import of_expression
 from ariane.errors import BadFilter, ConfigError
-from ariane.kernel.columns import Gatherer
-from ariane.kernel.filters import Filter
 from ariane.kernel.log import Tags
 from ariane.protocol.compression import inflate_body
 from ariane.protocol.message import BODY_BYTES_MAX
+from ariane.spark._columns import Gatherer
 from ariane.spark.bytes.contract import SQL92, TAG, ReadFilter
 from ariane.spark.schema import COLUMNS
+from ariane.store.filters import Filter
 
 BATCH_BYTES_MAX: Final = 32 << 20  # of records in one batch; one record may lie beyond it
 

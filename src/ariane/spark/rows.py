@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ariane.client.messages import BODY_BYTES_MAX, OWN_PROPERTIES, SHARDING_KEY
+from ariane.client.messages import BODY_BYTES_MAX, OWN_PROPERTIES
 from ariane.errors import InvalidMessage
-from ariane.kernel.rows import Names, Numbers, Pairs, RowEncoder, RowFault, Texts
 from ariane.protocol.bodies import MessageQueue
-from ariane.protocol.properties import KEYS, TAGS
+from ariane.protocol.properties import KEYS, SHARDING_KEY, TAGS
+from ariane.spark._rows import Names, Numbers, Pairs, RowEncoder, RowFault, Texts
 
 CHUNK_BYTES: Final = 1 << 20
 HELD_BYTES_MAX: Final = 64 << 20  # in chunks that are not full, of all queues together

@@ -6,22 +6,25 @@ has left the store as it was.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from ariane.clock import Clock
 from ariane.disk import MappedFile
 from ariane.errors import MessageTooLarge
-from ariane.kernel import chunks
 from ariane.kernel.log import (
     INDEX_ROOM_NEEDED,
+    MEMORY_NEEDED,
     QUEUE_ROOM_NEEDED,
     RECORD_NOT_STORED,
     SEGMENT_NEEDED,
     Log,
-    Queue,
-    key_count_of,
 )
+from ariane.kernel.properties import key_count_of
+from ariane.kernel.queue import Queue
+from ariane.store import chunks
 from ariane.store.hosts import host_bytes_of, message_id_of
 from ariane.store.indexes import Indexes
 from ariane.store.messages import (
@@ -54,7 +57,8 @@ class Appender:
         queues: Queues,
         indexes: Indexes | None,
         next_segment: Callable[[], MappedFile | None],
-        on_rolled: Callable[[MappedFile], None],
+        open_descriptor: Callable[[MappedFile], int],
+        on_rolled: Callable[[MappedFile, int], None],
     ) -> None:
         self._clock = clock
         self._host_bytes = host_bytes
@@ -63,6 +67,7 @@ class Appender:
         self._queues = queues
         self._indexes = indexes
         self._next_segment = next_segment
+        self._open_descriptor = open_descriptor
         self._on_rolled = on_rolled
 
     def append(self, message: NewMessage) -> Placed:
@@ -179,6 +184,8 @@ class Appender:
                 is_index_asked = True
             elif log_offset == RECORD_NOT_STORED:
                 raise OSError(self._log.fault, "cannot write the commit log")
+            elif log_offset == MEMORY_NEEDED:
+                raise OSError(errno.ENOMEM, "no memory to write the record from")
             else:
                 raise MessageTooLarge(
                     f"a message of {len(entry.body)} bytes with {len(entry.properties)} bytes of"
@@ -203,8 +210,16 @@ class Appender:
         return sum(sizes)
 
     def _roll(self) -> None:
-        """Go on in a new segment; or DiskFull, with the old one as it was."""
-        file = self._next_segment() or self._segments.create(self._log.end_position)
-        self._log.seal()
-        self._segments.append(file)
-        self._on_rolled(file)
+        """Go on in a new segment; or DiskFull or OSError, with the old one as it was."""
+        file = self._next_segment()
+        if file is None:
+            file = self._segments.next = self._segments.create(self._log.end_position)
+        descriptor = self._open_descriptor(file)  # all that may fail comes before the old one ends
+        try:
+            self._log.seal()
+            self._segments.append(file)
+        except BaseException:
+            if descriptor >= 0:
+                os.close(descriptor)
+            raise
+        self._on_rolled(file, descriptor)

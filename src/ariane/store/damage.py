@@ -14,6 +14,7 @@ from typing import Final
 from ariane.disk import MappedFile
 from ariane.kernel.log import Log
 from ariane.protocol.message import decode_records
+from ariane.protocol.properties import KEYS, UNIQUE_KEY
 
 MAGICS: Final = (struct.pack(">I", 0xDAA320A7), struct.pack(">I", 0xDAA320AB))
 MAGIC_AT: Final = 4
@@ -33,6 +34,7 @@ def next_sound(log: Log, files: Sequence[MappedFile], damaged: int, limit: int) 
         for candidate in _candidates(chunk, at, stop):
             if log.check(candidate, log.end_position) > 0:
                 return candidate
+        file.forget(at - base, stop - base)
         at = stop
     return None
 
@@ -45,7 +47,7 @@ def has_key_between(log: Log, first: int, end: int) -> bool:
             return False
         if size > 0 and (record := log.record(at, log.end_position)) is not None:
             properties = decode_records(record)[0].properties
-            if properties.get("UNIQ_KEY") or properties.get("KEYS"):
+            if properties.get(UNIQUE_KEY) or properties.get(KEYS):
                 return True
         at += abs(size)
     return False

@@ -14,7 +14,7 @@ import msgspec
 
 from ariane.disk import Disk
 from ariane.errors import DiskFull
-from ariane.kernel.log import Queue
+from ariane.kernel.queue import Queue
 from ariane.store import config_files
 from ariane.store.queues import Queues
 

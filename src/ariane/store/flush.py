@@ -13,9 +13,9 @@ from concurrent.futures import Future
 from typing import Protocol
 
 from ariane.disk import MappedFile
-from ariane.kernel.syncing import SyncThread
 from ariane.store.background import EventLoop, Lane
 from ariane.store.segments import Segments
+from ariane.store.syncing import SyncThread
 
 Ranges = list[tuple[MappedFile, int, int]]  # file, first, end
 
@@ -60,6 +60,7 @@ class ThreadSyncing:
         self._thread = SyncThread()
         self._ranges: deque[tuple[MappedFile, int, int]] = deque()
         self._done: Callable[[Exception | None], None] = _nothing
+        self._open: tuple[MappedFile, int] | None = None  # what was synced last, and its descriptor
         loop.add_reader(self._thread.ended, self._ended)
 
     def begin(self, ranges: Ranges, done: Callable[[Exception | None], None]) -> None:
@@ -78,13 +79,14 @@ class ThreadSyncing:
         self.wait()
         self._loop.remove_reader(self._thread.ended)
         self._thread.close()
+        self._forget()
 
     def _go_on(self) -> None:
         if not self._ranges:
             self._done(None)
             return
         try:
-            self._thread.begin(self._ranges[0][0].descriptor())
+            self._thread.begin(self._descriptor_of(self._ranges[0][0]))
         except OSError as error:
             self._fail(error)
 
@@ -96,8 +98,20 @@ class ThreadSyncing:
             return
         file, _, end = self._ranges.popleft()
         if end == file.size:
-            file.forget_descriptor()  # a full segment is not synced again
+            self._forget()  # a full segment is not synced again
         self._go_on()
+
+    def _descriptor_of(self, file: MappedFile) -> int:
+        """Kept from sync to sync: a segment is synced a thousand times a second."""
+        if self._open is None or self._open[0] is not file:
+            self._forget()
+            self._open = file, file.open_descriptor()
+        return self._open[1]
+
+    def _forget(self) -> None:
+        if self._open is not None:
+            os.close(self._open[1])
+            self._open = None
 
     def _fail(self, error: OSError) -> None:
         self._mark_failed()
@@ -137,6 +151,7 @@ class Flusher:
 
     def flush(self, end: int) -> None:
         """Begin to sync the log up to `end`, unless a sync is under way."""
+        assert end <= self._segments.stored, "a sync would claim what is not in the file"
         if self._is_busy or self.has_failed or end <= self.flushed:
             return
         self._is_busy = True

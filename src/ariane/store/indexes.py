@@ -8,7 +8,6 @@ ahead of the next one.
 from __future__ import annotations
 
 import logging
-import os
 import struct
 from datetime import datetime
 from typing import Final
@@ -16,7 +15,7 @@ from typing import Final
 from ariane.clock import Clock
 from ariane.disk import Disk, MappedFile
 from ariane.errors import StoreError
-from ariane.kernel.log import Index, index_file_bytes
+from ariane.kernel.index import Index, index_file_bytes
 
 logger: Final = logging.getLogger("ariane.store")
 
@@ -100,13 +99,11 @@ class IndexFile:
         self.index.reserved_end = max(self.index.reserved_end, entries)
 
     def take_keys(self) -> None:
-        """Be ready for many keys: slots in memory, entries by calls where there is a file."""
+        """Be ready for many keys: slots in memory, entries by calls."""
         if self.index.has_table:
             return
         self.index.take_slots()
-        if self.file.has_descriptor:
-            self.index.write_by(os.dup(self.file.descriptor()))
-            self.file.forget_descriptor()
+        self.index.write_by(self.file.open_descriptor())
 
     def take_no_more(self) -> None:
         """Have every entry in the file; its slots follow with the next checkpoint."""

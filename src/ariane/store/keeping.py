@@ -77,6 +77,7 @@ class Keeper:
         self._saved = checkpoint
         self._waiting: _Snapshot | None = None  # for the log to be flushed
         self._is_saving = False
+        self.on_idle: Callable[[], None] = lambda: None
         # What is to be removed; for the lane only. What could not be is tried again with the next,
         # and before it: a start refuses a log with holes.
         self._doomed_segments: list[str] = []
@@ -111,14 +112,45 @@ class Keeper:
             lambda: self._save(snapshot), lambda future: self._saved_it(snapshot, future)
         )
 
-    def before_deleting_queues(self, topic: str) -> None:
-        """Let the checkpoint claim no entry of a topic whose queues are about to go; blocks."""
-        assert self._waiting is None and not self._is_saving
-        if self._saved.claim is not None:
+    @property
+    def is_busy(self) -> bool:
+        """Whether a checkpoint is under way; `on_idle` is called when it has ended."""
+        return self._waiting is not None or self._is_saving
+
+    def before_deleting_queues(
+        self, topic: str, note: Callable[[], None], done: Callable[[Exception | None], None]
+    ) -> None:
+        """Let the checkpoint claim no entry of a topic whose queues are about to go, then `note`.
+
+        The checkpoint covers all there is of the topic. Off the loop; no other checkpoint is taken
+        before `done`.
+        """
+        assert not self.is_busy
+        checkpoint = self._saved
+        if checkpoint.claim is not None:
             name = topic.encode()
-            count, entries = self._queues.counts(lambda queue: queue.topic == name)
-            claim = replace(self._saved.claim, queue_count=count, queue_entries=entries)
-            self._file.save(replace(self._saved, claim=claim))
+            count, entries = self._queues.counts(lambda queue: queue.topic != name)
+            claim = replace(
+                checkpoint.claim,
+                queue_count=checkpoint.claim.queue_count - count,
+                queue_entries=checkpoint.claim.queue_entries - entries,
+            )
+            checkpoint = replace(checkpoint, claim=claim)
+
+        def save() -> None:
+            if checkpoint.claim is not None:
+                self._file.save(checkpoint)
+            note()
+
+        def saved(future: Future[None]) -> None:
+            self._is_saving = False
+            error = future.exception()
+            if error is None:
+                self._saved = checkpoint
+            done(error if isinstance(error, Exception) else None)
+
+        self._is_saving = True
+        self._lane.run(save, saved)
 
     def clean(self, used_ratio: float, *, is_asked: bool = False) -> int:
         """Remove the segments that may go, and what pointed into them; how many there were."""
@@ -201,11 +233,13 @@ class Keeper:
         self._is_saving = False
         if error := future.exception():
             self._on_failed(f"taking a checkpoint failed: {error}")
+            self.on_idle()
             return
         for file in snapshot.full_indexes:
             file.index.leave_table()
         self._queues.synced(snapshot.queue_ends)
         self._saved = snapshot.checkpoint
+        self.on_idle()
 
     def _remove(self, segments: Sequence[str], others: Sequence[str]) -> None:
         self._doomed_segments += segments

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final, TypedDict
 
-from ariane.kernel import filters
-from ariane.kernel.log import Log, Queue, Tags, read
+from ariane.kernel.log import Log, Tags, read
+from ariane.kernel.queue import Queue
+from ariane.store import filters
 from ariane.store.indexes import Indexes
 from ariane.store.messages import Boundary, Found, FoundStatus, QueryFound
 
@@ -37,7 +38,7 @@ def find(
     """Messages of a queue from `first` on, or what stands in the way."""
     if queue is None or not queue.file_count:
         return Found(FoundStatus.NO_MATCHED_LOGIC_QUEUE, b"", 0, 0, 0, 0)
-    low, high = queue.min_offset, queue.visible_end(log)
+    low, high = queue.min_offset, log.visible_end(queue)
     if high == 0:
         return Found(FoundStatus.NO_MESSAGE_IN_QUEUE, b"", 0, 0, low, high)
     if first < low:
@@ -68,7 +69,7 @@ def find(
 
 def store_ms_at(log: Log, queue: Queue | None, queue_offset: int) -> int:
     """When the message at a queue offset was stored; -1 when there is none to be seen."""
-    if queue is None or not queue.min_offset <= queue_offset < queue.visible_end(log):
+    if queue is None or not queue.min_offset <= queue_offset < log.visible_end(queue):
         return -1
     entry = queue.entry(queue_offset)
     return (log.store_ms_of(entry[0]) or -1) if entry else -1
@@ -78,7 +79,7 @@ def offset_at(log: Log, queue: Queue | None, timestamp_ms: int, boundary: Bounda
     """The queue offset that belongs to a moment; store times never decrease along a queue."""
     if queue is None:
         return 0
-    low, high = queue.min_offset, queue.visible_end(log)
+    low, high = queue.min_offset, log.visible_end(queue)
     if low == high:
         return high if boundary is Boundary.LOWER else max(high - 1, 0)
     is_upper = boundary is Boundary.UPPER

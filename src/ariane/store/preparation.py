@@ -2,8 +2,7 @@
 
 Making a segment takes longer than many messages, reserving blocks may wait for the file system's
 journal, and a page fault on the loop takes longer than a message; all are done on a lane before
-they are needed. What is written by calls needs no pages ahead (docs/decisions/0022, 0025), but for
-the log where memory is dear (docs/decisions/0023).
+they are needed. What is written by calls needs no pages ahead (docs/decisions/0015, 0022, 0025).
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ from typing import Final
 
 from ariane.clock import Clock
 from ariane.disk import MappedFile
-from ariane.kernel.log import Log, Queue
+from ariane.kernel.log import Log
+from ariane.kernel.queue import Queue
 from ariane.store.background import Lane
 from ariane.store.indexes import IndexFile
 from ariane.store.queues import Queues

@@ -11,13 +11,13 @@ Invariant: `Queue` and `QueueFiles.files` hold the same maps in the same order.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from ariane.disk import Disk, MappedFile
 from ariane.errors import StoreError, UnsupportedStore
-from ariane.kernel.log import Log, Queue
+from ariane.kernel.log import Log
+from ariane.kernel.queue import Queue
 from ariane.store.segments import file_name, positions_in
 from ariane.topics import SCHEDULE_TOPIC, topic_fault
 
@@ -269,6 +269,14 @@ class Queues:
         }
         self._renamed.add(DIRECTORY)
 
+    def ends_of(self, topic: str) -> dict[int, int]:
+        """The end of each queue of a topic that has files."""
+        return {
+            queue_id: queue.end
+            for (name, queue_id), queue in self._queues.items()
+            if name == topic and queue.file_count
+        }
+
     def settle(self) -> None:
         """Put entries that queues keep back into their files, for readers that map these."""
         for queue in self._queues.values():
@@ -370,15 +378,13 @@ class Queues:
     def _write_by_calls(self, queue: Queue, file: MappedFile) -> None:
         """Let a long queue write into its last file by calls, in the place of the idlest one."""
         self._by_calls.pop(queue, None)
-        if file is not self._files[queue].files[-1] or not file.has_descriptor:
+        if file is not self._files[queue].files[-1]:
             return
         if not queue.writes_by_calls:
             try:
-                queue.write_by(os.dup(file.descriptor()))
+                queue.write_by(file.open_descriptor())
             except OSError:  # too many are open; the map does
                 return
-            finally:
-                file.forget_descriptor()
         self._by_calls[queue] = None
         if len(self._by_calls) > BY_CALLS_MAX:
             idlest = next(iter(self._by_calls))

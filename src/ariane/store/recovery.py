@@ -22,7 +22,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from ariane.errors import StoreError
-from ariane.kernel.log import Index, Log, Queue, scan
+from ariane.kernel.index import Index
+from ariane.kernel.log import Log, scan
+from ariane.kernel.queue import Queue
 from ariane.store.checkpoint import Checkpoint, Claim
 from ariane.store.damage import has_key_between, next_sound
 from ariane.store.deletions import Deletions
@@ -66,7 +68,7 @@ class Recovery:
         if not self.segments.files:
             self._begin_log()
             return None
-        self.log.end = self.log.end_position  # until the walk knows better
+        self.log.begin_at(self.log.end_position)  # until the walk knows better
         claim = self._sound_claim()
         try:
             self._look_for_missing_files()
@@ -101,7 +103,8 @@ class Recovery:
             if (last := queue.entry(queue.end - 1)) is not None and last[0] > 0:
                 ends.append(last[0] + last[1])
         size = self.log.file_bytes
-        self.log.end = self.log.visible = -(-max(ends) // size) * size
+        self.log.visible = -(-max(ends) // size) * size
+        self.log.begin_at(self.log.visible)
         self.segments.append()
         self.log.last_store_ms = self.checkpoint.log_ms
         self.deletions.carry_out(self.queues, self.log.end)
@@ -164,14 +167,14 @@ class Recovery:
     def _find_ends(self, log_offset: int) -> None:
         """Let every queue end where its entries for records below `log_offset` do."""
         for _, queue in self.queues:
-            queue.end = queue.reserved_end = queue.end_below(self.log, log_offset)
+            queue.end = queue.reserved_end = self.log.end_below(queue, log_offset)
             self.queues.mark_unsynced(queue, queue.end)
 
     def _is_record(self, log_offset: int) -> bool:
         return self.log.check(log_offset, self.log.end_position, check_crc=False) > 0
 
     def _last_of(self, queue: Queue) -> int:
-        last = queue.entry(queue.end_below(self.log, FAR_OFFSET) - 1)
+        last = queue.entry(self.log.end_below(queue, FAR_OFFSET) - 1)
         return 0 if last is None else last[0]
 
     def _walk_all(self, first: int, index_from: int, claim: Claim | None) -> tuple[int, int]:
@@ -329,7 +332,8 @@ class Recovery:
         while log.file_count > 1 and log.end_position - log.file_bytes > end:
             segments.drop_last()
             removed = True
-        log.end = log.visible = end
+        log.begin_at(end)
+        log.visible = end
         segments.sync_names()  # of a first start that was cut short, too
         file = segments.files[-1]
         start = end - (log.end_position - log.file_bytes)

@@ -13,6 +13,7 @@ from typing import Final
 
 from ariane.disk import Disk, MappedFile
 from ariane.errors import StoreError
+from ariane.kernel.bad_pages import guard
 from ariane.kernel.log import Log
 
 logger: Final = logging.getLogger("ariane.store")
@@ -81,11 +82,12 @@ class Segments:
         self._log = log
         self.files: list[MappedFile] = []
         self.next: MappedFile | None = None
+        self._is_guarded = False
 
     @property
-    def has_descriptors(self) -> bool:
-        """Whether the files can be synced from outside the interpreter."""
-        return bool(self.files) and self.files[-1].has_descriptor
+    def stored(self) -> int:
+        """The log offset up to which every record is in its file."""
+        return self._log.stored
 
     def load(self) -> None:
         """Map what the directory holds."""
@@ -100,6 +102,12 @@ class Segments:
             path = f"{DIRECTORY}/{file_name(position)}"
             file = self._disk.mapped(path, self._log.file_bytes, read_ahead=True)
             self._take(file, position)
+
+    def guard(self) -> None:
+        """Read as zeros, from now on, what the disk cannot give, instead of ending the process."""
+        self._is_guarded = True
+        for file in self.files:
+            guard(file.buffer)
 
     def create(self, position: int) -> MappedFile:
         """Make the segment that begins at `position`, blocks and name on the disk; or DiskFull.
@@ -167,3 +175,5 @@ class Segments:
     def _take(self, file: MappedFile, position: int) -> None:
         self._log.add(position, file.buffer)
         self.files.append(file)
+        if self._is_guarded:
+            guard(file.buffer)

@@ -23,20 +23,18 @@ from ariane.clock import Clock
 from ariane.config import StoreConfig
 from ariane.disk import Disk, Lock, MappedFile
 from ariane.errors import DiskFull, StoreError, StoreReadOnly, UnsupportedStore
-from ariane.kernel.bulk import BulkRead
-from ariane.kernel.filters import Filter
-from ariane.kernel.log import (
-    Index,
-    Log,
-    Queue,
-    Tags,
-)
+from ariane.kernel.bad_pages import bad_pages
+from ariane.kernel.index import Index
+from ariane.kernel.log import Log, Tags
+from ariane.kernel.queue import Queue
 from ariane.store import lookups
 from ariane.store.appending import Appender
 from ariane.store.background import EventLoop, InlineLane, Lane, Post, ThreadLane
+from ariane.store.bulk import BulkRead
 from ariane.store.checkpoint import ABORT_PATH, Checkpoint, CheckpointFile, Claim
 from ariane.store.delays import delays_ms_of
 from ariane.store.deletions import Deletions
+from ariane.store.filters import Filter
 from ariane.store.flush import Flusher, LaneSyncing, ThreadSyncing
 from ariane.store.hosts import host_bytes_of
 from ariane.store.indexes import Indexes
@@ -53,15 +51,15 @@ from ariane.store.messages import (
     QueryFound,
     StagedRows,
 )
-from ariane.store.paging import Pager
 from ariane.store.preparation import Preparation
 from ariane.store.queues import ENTRY_BYTES, Queues
 from ariane.store.recovery import Recovery
 from ariane.store.retention import is_too_full
 from ariane.store.segments import Segments
-from ariane.store.staging import Staging
 from ariane.store.timer_store import LogDoor, TimerStore
 from ariane.store.timer_wheel import SLOT_COUNT, Outlet
+from ariane.store.topic_deletion import TopicDeletion, raised
+from ariane.store.transient_pool import TransientPool
 
 logger: Final = logging.getLogger("ariane.store")
 
@@ -113,6 +111,8 @@ class Store:
         self._flush_is_posted = False
         self._sync_thread: ThreadSyncing | None = None
         self._due_s: dict[str, float] = {}
+        self._bad_pages = bad_pages()
+        self._lanes: dict[str, Lane] = {}
         self.log = Log(
             config.segment_bytes,
             self._host_bytes,
@@ -168,7 +168,11 @@ class Store:
                 store.timer.recover(
                     was_killed=store.was_killed, sync_failed=store._has_failed_before()
                 )
-            except OSError as error:
+            except BaseException as error:
+                for lane in store._lanes.values():
+                    lane.close()
+                if not isinstance(error, OSError):
+                    raise
                 store._mark_failed()
                 raise StoreError(f"the store cannot be opened: {error}") from error
         except BaseException:
@@ -181,9 +185,10 @@ class Store:
         self._mark_in_use()  # before anything is made: what a kill leaves unsynced must be known
         if self.config.index_enabled:
             self._indexes.make_room(1)  # an append without an index would lose its keys
-        self._write_by_calls()
-        if self._loop is not None and self._is_sync and self._segments.has_descriptors:
+        self.log.write_by(self._open_descriptor(self._segments.files[-1]))
+        if self._loop is not None and self._is_sync and self._disk.syncs_by_descriptor:
             self._flusher.syncing = self._sync_thread = ThreadSyncing(self._loop, self._mark_failed)
+        self._segments.guard()
         self._is_started = True
         self._look_at_disk()
         if self._keeper.claimed < 0:
@@ -218,10 +223,12 @@ class Store:
         if not self._is_started:
             return
         config = self.config
-        if self._staging is not None and self._is_due("commit", config.staging_commit_interval_ms):
-            self._commit()
+        if self._pool is not None and self._is_due(
+            "copy", config.transient_pool_commit_interval_ms
+        ):
+            self._copy()
         if self._is_due("flush", config.flush_interval_ms):
-            self._flusher.flush(self._flushable)
+            self._flusher.flush(self._flushable())
         is_long_ago = self.log.end - self._keeper.claimed > CHECKPOINT_BYTES
         if self._is_due("checkpoint", config.checkpoint_interval_ms) or is_long_ago:
             self.checkpoint()
@@ -230,6 +237,7 @@ class Store:
             self._queues.settle()
         if self._is_due("usage", USAGE_INTERVAL_MS):
             self._look_at_disk()
+            self._look_at_bad_pages()
         if self._is_due("clean", config.clean_interval_ms):
             self._keeper.clean(self.disk_used_ratio)
         self.timer.tick()
@@ -258,7 +266,7 @@ class Store:
     @property
     def shows_at_once(self) -> bool:
         """Whether consumers may read a record as soon as it is written."""
-        return not self._is_sync and self._staging is None
+        return not self._is_sync and self._pool is None
 
     @property
     def refusal(self) -> StoreError | None:
@@ -312,18 +320,25 @@ class Store:
         """Whether a queue has, or now was given, room for so many more entries."""
         try:
             self._queues.make_room(queue, count)
-        except DiskFull:
+        except (DiskFull, OSError):  # whoever appends will try again, and tell its sender why not
             return False
         return True
 
     def advance(self) -> None:
         """Records have been placed, here or by the kernel's lane: let the watermarks follow."""
-        if not self.log.store() or self.log.fault:
-            self._fail(f"the commit log cannot be written: {os.strerror(self.log.fault)}")
-        elif self._is_sync:
+        if not self._store_records():
+            return
+        if self._is_sync:
             self._flush_soon()
         elif self.shows_at_once:
-            self.log.visible = self.log.end
+            self.log.visible = self.log.stored
+
+    def _store_records(self) -> bool:
+        """Put what was placed into its file; False, and read-only from now on, if that fails."""
+        if self.log.store() and not self.log.fault:
+            return True
+        self._fail(f"the commit log cannot be written: {os.strerror(self.log.fault)}")
+        return False
 
     def _raise_if_unwritten(self) -> None:
         if self.log.fault:
@@ -332,8 +347,8 @@ class Store:
 
     def flush(self) -> None:
         """Sync the log up to its end, or begin to."""
-        self._commit()
-        self._flusher.flush(self._flushable)
+        self._copy()
+        self._flusher.flush(self._flushable())
 
     def flush_now(self) -> None:
         """Sync the log up to its end, and return when that is done or has failed. Blocks."""
@@ -341,22 +356,21 @@ class Store:
             self.flush()
             if self._sync_thread is not None:
                 self._sync_thread.wait()
-            for name in ("commit", "flush"):
+            for name in ("copy", "flush"):
                 if name in self._lanes:
                     self._lanes[name].wait()
 
     def checkpoint(self) -> None:
         """Put queues, index and log on the platter and say so in the checkpoint, or begin to."""
-        self._commit()
-        if self._staging is not None:
-            self._lanes["commit"].wait()
-        self._keeper.checkpoint(self._flushable)
+        self._copy()
+        if self._pool is not None:
+            self._lanes["copy"].wait()
+        self._keeper.checkpoint(self._flushable())
 
     def prepare(self) -> None:
-        """Have the next segment and the next pages ready."""
+        """Have the next segment ready, and blocks for the index."""
         if self.read_only_reason is None:
             self._preparation.look()
-            self._pager.look()
             if self.config.index_enabled and self._indexes.files:
                 self._preparation.look_at_index(self._indexes.files[-1])
 
@@ -408,7 +422,7 @@ class Store:
     ) -> BulkRead | None:
         """A read of many megabytes, to be carried out `off_loop`; None when there is no message."""
         queue = self._queues.get(topic, queue_id)
-        if queue is None or not queue.min_offset <= first < queue.visible_end(self.log):
+        if queue is None or not queue.min_offset <= first < self.log.visible_end(queue):
             return None
         tags = None if tag_codes is None else Tags(tag_codes)
         return BulkRead(self.log, queue, first, end, bytes_max=bytes_max, tags=tags)
@@ -434,7 +448,7 @@ class Store:
     def max_offset(self, topic: str, queue_id: int) -> int:
         """The queue offset that the next visible message will have."""
         queue = self._queues.get(topic, queue_id)
-        return 0 if queue is None else queue.visible_end(self.log)
+        return 0 if queue is None else self.log.visible_end(queue)
 
     def offset_at(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER
@@ -483,26 +497,24 @@ class Store:
         """Queue numbers by topic, for every queue that has files."""
         return self._queues.topics()
 
-    def delete_topic(self, topic: str) -> None:
-        """Remove a topic's queues; its records stay in the log until their segment goes. Blocks.
+    def delete_topic(self, topic: str, done: Callable[[Exception | None], None] = raised) -> None:
+        """Remove a topic's queues; its records stay in the log until their segment goes.
 
-        Everything is claimed first: a start after a kill must find no record to put into a queue
-        that is half gone, nor read the whole log and bring back what was deleted before.
+        `done` is called when they are gone, or with why they are not. Nobody may append to them.
         """
-        self._checkpoint_now()
-        try:
-            # First, since a start counts no queue whose deletion is noted.
-            self._keeper.before_deleting_queues(topic)
-            self._deletions.note(topic, self.log.end, self.log.first_position)
-            self._queues.delete_topic(topic)
-        except OSError as error:
-            self._fail(f"deleting the queues of {topic} failed: {error}")
-            raise StoreReadOnly(str(self.read_only_reason)) from error
-        self.checkpoint()
+        self._deletion.add(topic, done)
 
-    @property
     def _flushable(self) -> int:
-        return self.log.end if self._staging is None else self._staging.committed
+        """How far a sync that begins now may claim to reach: what is in the file, and no further.
+
+        Within a round the lane may have records on its desk; whoever syncs before the round ends
+        has them written first.
+        """
+        if self._pool is not None:
+            return self._pool.copied
+        if not self._store_records():
+            return self.flushed
+        return self.log.stored
 
     def _end_cleanly(self) -> None:
         self._segments.discard_next()
@@ -563,10 +575,10 @@ class Store:
 
     def _assemble(self, checkpoint: Checkpoint) -> None:
         """Put together what works on the recovered files."""
-        is_staged = self.config.staging_enabled and not self._is_sync
-        self._lanes: dict[str, Lane] = {
+        is_pooled = self.config.transient_pool_enabled and not self._is_sync
+        self._lanes = {
             name: InlineLane() if self._post is None else ThreadLane(name, self._post)
-            for name in ("flush", "prepare", "page", "keep", *(("commit",) if is_staged else ()))
+            for name in ("flush", "prepare", "keep", *(("copy",) if is_pooled else ()))
         }
         self._flusher = Flusher(
             self._segments,
@@ -594,11 +606,15 @@ class Store:
             self.log, self._segments, self._queues, self._clock, self._lanes["prepare"]
         )
         self._queues.on_long = self._preparation.bring_in
-        self._pager = Pager(
-            self.log,
-            self._segments,
-            self._lanes["page"],
-            bytes_max=min(self.log.file_bytes, _memory_bytes() // 16),
+        self._deletion = TopicDeletion(
+            log=self.log,
+            queues=self._queues,
+            deletions=self._deletions,
+            keeper=self._keeper,
+            preparing=self._lanes["prepare"],
+            checkpoint=self.checkpoint,
+            fail=self._fail,
+            refusal=lambda: self.read_only_reason,
         )
         self._appender = Appender(
             self._clock,
@@ -608,12 +624,13 @@ class Store:
             queues=self._queues,
             indexes=self._indexes if self.config.index_enabled else None,
             next_segment=self._preparation.next_segment,
+            open_descriptor=self._open_descriptor,
             on_rolled=self._rolled,
         )
         self.timer = self._make_timer()
-        self._staging = Staging(self.log) if is_staged else None
-        if self._staging is not None:
-            self._staging.begin(self._segments.files[-1])
+        self._pool = TransientPool(self.log) if is_pooled else None
+        if self._pool is not None:
+            self._pool.begin(self._segments.files[-1])
         self._keeper.remove(self._queues.trim() + self._indexes.trim(self.log.first_position))
 
     def _make_timer(self) -> TimerStore:
@@ -627,7 +644,7 @@ class Store:
             outlet=Outlet(
                 index=lambda: self.index,
                 queue_of=self._queues.obtain,
-                append=self._append_again,
+                append=self.append_again,
                 advance=self.advance,
             ),
             door=LogDoor(
@@ -640,7 +657,7 @@ class Store:
             slot_count=self._timer_slots,
         )
 
-    def _append_again(self, message: NewMessage) -> Placed:
+    def append_again(self, message: NewMessage) -> Placed:
         """Append what the log held before, even if it has grown larger than is allowed by now."""
         bytes_max = self.log.record_bytes_max
         self.log.record_bytes_max = self.config.segment_bytes - BLANK_BYTES
@@ -671,37 +688,37 @@ class Store:
         if (refusal := self.refusal) is not None:
             raise refusal
 
-    def _write_by_calls(self) -> None:
-        """Have records written to the newest segment by system calls, where there is a file."""
-        if self._staging is None and self._segments.has_descriptors:
-            self.log.write_by(os.dup(self._segments.files[-1].descriptor()))
+    def _open_descriptor(self, file: MappedFile) -> int:
+        """What records are written to a segment by; -1 where they go through memory."""
+        return file.open_descriptor() if self._pool is None else -1
 
-    def _rolled(self, file: MappedFile) -> None:
-        if self._staging is not None:
-            self._staging.begin(file)
-        self._write_by_calls()
+    def _rolled(self, file: MappedFile, descriptor: int) -> None:
+        if self._pool is not None:
+            self._pool.begin(file)
+        self.log.write_by(descriptor)
         logger.info("segment rolled base_offset=%d", self.log.end)
 
-    def _commit(self) -> None:
-        staging = self._staging
-        if staging is None or staging.committed == self.log.end or self.read_only_reason:
+    def _copy(self) -> None:
+        pool = self._pool
+        if pool is None or pool.copied == self.log.end or self.read_only_reason:
             return
         end = self.log.end
-        self._lanes["commit"].run(lambda: staging.commit(end), self._committed)
+        self._lanes["copy"].run(lambda: pool.copy(end), self._copied)
 
-    def _committed(self, future: Future[int]) -> None:
-        assert self._staging is not None
+    def _copied(self, future: Future[int]) -> None:
+        assert self._pool is not None
         if error := future.exception():
             self._fail(f"copying messages to the commit log failed: {error}")
             return
-        self._staging.committed_to(future.result())
+        self._pool.copied_to(future.result())
         self.log.visible = max(self.log.visible, future.result())
         self._notify()
 
     def _flushed(self) -> None:
         if self._is_sync:
             self.log.visible = self._flusher.flushed
-            self._flusher.flush(self.log.end)  # for who came meanwhile; answering can wait for it
+            # For who came meanwhile; answering can wait for it.
+            self._flusher.flush(self._flushable())
         self._keeper.flushed()
         self.timer.flushed()
         self._notify()
@@ -709,7 +726,7 @@ class Store:
     def _flush_soon(self) -> None:
         """Begin a sync once the loop has handed over all that has arrived: they share it."""
         if self._post is None:
-            self._flusher.flush(self.log.end)
+            self._flusher.flush(self._flushable())
         elif not self._flush_is_posted:
             self._flush_is_posted = True
             later = self._post if self._loop is None else self._loop.call_soon
@@ -717,7 +734,7 @@ class Store:
 
     def _flush_now(self) -> None:
         self._flush_is_posted = False
-        self._flusher.flush(self.log.end)
+        self._flusher.flush(self._flushable())
 
     def _fail(self, reason: str) -> None:
         """Never write again: what is on the platter is no longer known."""
@@ -746,6 +763,15 @@ class Store:
             self.disk_full_reason = None
         if was_full != (self.disk_full_reason is not None):
             logger.warning("disk %s", self.disk_full_reason or "has room again; writing goes on")
+
+    def _look_at_bad_pages(self) -> None:
+        if (count := bad_pages()) != self._bad_pages:
+            self._bad_pages = count
+            logger.error(
+                "pages of the commit log cannot be read from the disk count=%d; messages there are"
+                " passed over, look at the disk and run `ariane store check`",
+                count,
+            )
 
     def _is_due(self, name: str, interval_ms: int) -> bool:
         now_s = self._clock.monotonic_s()

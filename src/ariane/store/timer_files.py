@@ -9,11 +9,13 @@ from collections.abc import Callable
 from typing import Final
 
 from ariane.disk import Disk, MappedFile
-from ariane.kernel.log import Log, Queue
-from ariane.kernel.timer import Clockwork, Wheel, wheel_chunk_bytes
+from ariane.kernel.log import Log
+from ariane.kernel.queue import Queue
+from ariane.store.clockwork import Clockwork
 from ariane.store.timer_check import TimerCheckFile
 from ariane.store.timer_log import DIRECTORY, TimerLogFiles
 from ariane.store.timer_wheel import SLOT_BYTES
+from ariane.store.wheel import Wheel, wheel_chunk_bytes
 
 WHEEL_PATH: Final = "timerwheel"
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from ariane.disk import Disk, MappedFile
-from ariane.kernel.timer import TimerLog
 from ariane.store.segments import file_name, positions_in
+from ariane.store.wheel import TimerLog
 
 DIRECTORY: Final = "timerlog"
 CHUNK_BYTES: Final = 256 * 1024

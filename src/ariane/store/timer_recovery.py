@@ -15,10 +15,12 @@ import logging
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ariane.kernel.log import Log, Queue
-from ariane.kernel.timer import Clockwork
+from ariane.kernel.log import Log
+from ariane.kernel.queue import Queue
+from ariane.store.clockwork import Clockwork
 from ariane.store.timer_check import Progress, TimerCheck
 from ariane.store.timer_files import TimerFiles
+from ariane.store.timer_slots import SlotRepair, oldest_ms
 
 logger: Final = logging.getLogger("ariane.store")
 
@@ -81,7 +83,7 @@ class TimerRecovery:
 
     def _begun(self, clockwork: Clockwork, start: Start) -> Clockwork:
         clockwork.delivered_ms = start.done_ms
-        clockwork.taken_end = min(start.taken_end, self.queue.visible_end(self.log))
+        clockwork.taken_end = min(start.taken_end, self.log.visible_end(self.queue))
         return clockwork
 
     def _resume(self, start: Start) -> Clockwork | str:
@@ -100,14 +102,15 @@ class TimerRecovery:
         if kept is None:
             return "timerlog does not hold what timercheck speaks of"
         files.open_wheel()
-        read_ms = start.read_ms or files.wheel.oldest_ms() or self.now_ms
+        read_ms = start.read_ms or oldest_ms(files.wheel) or self.now_ms
         clockwork = self._clockwork(read_ms, max(start.next_offset, kept.next_offset))
         files.log.units.end = kept.cut
-        if not clockwork.restore(kept.first):
+        repair = SlotRepair(clockwork)
+        if not repair.restore(kept.first):
             return "timerlog is damaged"
         if kept.first < kept.cut:
             files.reserve_all_slots()
-            clockwork.relink(kept.first, kept.cut)
+            repair.relink(kept.first, kept.cut)
         files.log.end_at(
             kept.cut,
             synced_end=min(check.log_position, kept.cut),

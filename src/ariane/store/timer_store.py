@@ -21,8 +21,8 @@ from ariane.config import StoreConfig
 from ariane.disk import Disk
 from ariane.errors import StoreError
 from ariane.kernel.log import Log
-from ariane.kernel.timer import Clockwork
 from ariane.store.background import Lane
+from ariane.store.clockwork import Clockwork
 from ariane.store.queues import Queues
 from ariane.store.timer_check import Progress, TimerCheck
 from ariane.store.timer_files import TimerFiles
@@ -134,7 +134,8 @@ class TimerStore:
         if wheel is None:
             return Turn()
         turn = wheel.turn(self._clock.wall_ms())
-        self._files.check.note(self._progress(wheel.clockwork))
+        if not self._log.fault:  # else what the turn delivered is in no file, and is still due
+            self._files.check.note(self._progress(wheel.clockwork))
         return self._watched(turn)
 
     def tick(self) -> None:
@@ -149,7 +150,7 @@ class TimerStore:
 
     def checkpoint(self) -> None:
         """Begin to put everything on the platter, unless nothing has changed."""
-        if self._wheel is None or self._waiting is not None or self._is_saving:
+        if self._wheel is None or self._waiting is not None or self._is_saving or self._log.fault:
             return
         clockwork = self._wheel.clockwork
         marks = self._marks(clockwork)
@@ -305,7 +306,7 @@ class TimerStore:
         if error := future.exception():
             self._failed(error)
             return
-        if self._wheel is None:
+        if self._wheel is None or self._log.fault:
             return
         self._files.log.synced_end = future.result()
         self._files.check.write(snapshot.check, self._progress(self._wheel.clockwork))

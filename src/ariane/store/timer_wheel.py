@@ -16,8 +16,10 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from ariane.errors import MessageTooLarge, StoreError
-from ariane.kernel.log import Index, Queue
-from ariane.kernel.timer import (
+from ariane.kernel.index import Index
+from ariane.kernel.queue import Queue
+from ariane.protocol.identifiers import decode_host
+from ariane.store.clockwork import (
     DONE,
     LATE_ARE_MANY,
     MORE,
@@ -29,7 +31,6 @@ from ariane.kernel.timer import (
     Clockwork,
     Target,
 )
-from ariane.protocol.identifiers import decode_host
 from ariane.store.messages import NewMessage, Placed
 
 logger: Final = logging.getLogger("ariane.store")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ariane.errors import AccessImpossible, DataLoss
-from ariane.kernel.columns import STOP_FULL, STOP_LOG_MISSING
+from ariane.spark._columns import STOP_FULL, STOP_LOG_MISSING
 from ariane.spark.bytes.contract import (
     AccessOptions,
     AccessWay,

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ariane.errors import AccessImpossible
-from ariane.kernel.columns import LogView
+from ariane.spark._columns import LogView
 from ariane.spark.bytes.contract import AccessOptions, QueueBounds
 
 ENTRY: Final = struct.Struct(">qiq")  # log offset, record size, tags code

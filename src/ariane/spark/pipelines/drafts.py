@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ariane.kernel.checksums import checksum
+from ariane.spark._checksums import checksum
 from ariane.spark.offsets import Queue
 from ariane.spark.pipelines.layout import COMPRESSION, DAY_US, day_of, directory_of
 from ariane.spark.pipelines.manifest import FileRange, LakeFile

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from ariane.spark.pipelines.messages import ORIGIN_TOPIC, RETRY_TOPIC
+from ariane.protocol.properties import RETRY_TOPIC
+from ariane.spark.pipelines.messages import ORIGIN_TOPIC
 from ariane.topics import DEAD_LETTER_PREFIX
 
 if TYPE_CHECKING:

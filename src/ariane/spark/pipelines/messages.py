@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ariane.client.messages import OWN_PROPERTIES, SHARDING_KEY
+from ariane.client.messages import OWN_PROPERTIES
+from ariane.protocol.properties import SHARDING_KEY
 from ariane.spark.offsets import Queue, nested
 from ariane.spark.pipelines.layout import DAY_US
 from ariane.spark.pipelines.ranges import Span, Spans
@@ -27,8 +28,6 @@ ORIGIN_QUEUE: Final = "ORIGIN_QUEUE"  # BROKER/QUEUE
 ORIGIN_OFFSET: Final = "ORIGIN_OFFSET"
 ORIGIN_ID: Final = "ORIGIN_ID"
 ORIGIN_BORN_MS: Final = "ORIGIN_BORN_MS"
-
-RETRY_TOPIC: Final = "RETRY_TOPIC"
 
 
 def source_options(namesrv: str, further: Mapping[str, str]) -> dict[str, str]:

@@ -2,7 +2,8 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
-from ariane.kernel.log cimport BLANK_BYTES, Log, RECORD_BYTES_MIN, load32, load64
+from ariane.kernel.layout cimport BLANK_BYTES, RECORD_BYTES_MIN, load32, load64
+from ariane.kernel.log cimport Log
 
 cdef enum:
     SIZE_AT = 0

@@ -11,15 +11,18 @@ expression says (docs/reference/filters.md).
 enough work has been done, so no expression can hold the loop up.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
-from libc.string cimport memchr, memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 
-from ariane.kernel.log cimport (
-    MESSAGES_PER_READ_MAX, PADDING_SIZE, QUEUE_ENTRY_BYTES, Fields, Log, Queue, Text, load32, load64,
-    read_fields, readable_size, visible_end,
+from ariane.kernel.layout cimport (
+    ENTRY_SIZE_AT, PADDING_SIZE, QUEUE_ENTRY_BYTES, Fields, Text, bytes_of, load32, load64, same, text_of,
 )
+from ariane.kernel.log cimport (
+    MESSAGES_PER_READ_MAX, Log, ReadLimits, ReadResult, is_enough, joined, read_fields, readable_size, visible_end,
+)
+from ariane.kernel.properties cimport Pairs, is_true, next_pair, pairs_of
+from ariane.kernel.queue cimport Queue
 
 import re
 
@@ -134,7 +137,7 @@ cdef class Filter:
             self.names[i] = text_of(names[i])
             if self.names[i].size == 0:
                 raise ValueError("a property without a name")
-            bucket = bucket_of(self.names[i].at, self.names[i].size)
+            bucket = bucket_of(self.names[i])
             self.same_bucket[i] = self.buckets[bucket]
             self.buckets[bucket] = i
         return 0
@@ -193,71 +196,47 @@ cdef class Filter:
 
     cdef void find(self, Text properties) noexcept nogil:
         """Note the value of each name; of a name that comes twice the last counts, as in Java."""
-        cdef const uint8_t* at = properties.at
-        cdef const uint8_t* end = at + properties.size
-        cdef const uint8_t* stop
-        cdef const uint8_t* equals
-        cdef int name
+        cdef Pairs rest = pairs_of(properties)
+        cdef Text name, value
+        cdef int slot
         memset(self.slots, 0, self.name_count * sizeof(Text))
-        while at < end:
-            stop = <const uint8_t*> memchr(at, 2, end - at)
-            if stop == NULL:
-                stop = end
-            equals = <const uint8_t*> memchr(at, 1, stop - at)
-            if equals != NULL and equals > at and equals + 1 < stop:
-                name = self.buckets[bucket_of(at, equals - at)]
-                while name >= 0:
-                    if self.names[name].size == equals - at and memcmp(self.names[name].at, at, equals - at) == 0:
-                        self.slots[name].at = equals + 1
-                        self.slots[name].size = stop - equals - 1
-                        break
-                    name = self.same_bucket[name]
-            at = stop + 1
+        while next_pair(&rest, &name, &value):
+            slot = self.buckets[bucket_of(name)]
+            while slot >= 0 and not same(self.names[slot], name):
+                slot = self.same_bucket[slot]
+            if slot >= 0:
+                self.slots[slot] = value
 
 
 def read(Log log not None, Queue queue not None, int64_t first, Filter filter not None, *, int32_t count_max,
          int64_t bytes_max, int32_t memory_count_max, int64_t memory_bytes_max, int32_t disk_count_max,
          int64_t disk_bytes_max, int64_t memory_window, int64_t scan_count_max) -> tuple[bytes, int, int]:
     """Messages of a queue from `first` on that match: (their records back to back, count, next offset)."""
+    cdef ReadLimits limits = ReadLimits(count_max, bytes_max, memory_count_max, memory_bytes_max,
+                                        disk_count_max, disk_bytes_max, memory_window, scan_count_max)
+    cdef ReadResult result = ReadResult(0, 0, 0, first)
     cdef Text[MESSAGES_PER_READ_MAX] slices
-    cdef int64_t end = visible_end(log, queue)
-    cdef int64_t offset = first, where, size, scanned = 0, work = 0, total = 0
-    cdef int32_t count = 0, i
-    cdef bint in_memory
+    cdef int64_t end = visible_end(log, queue), where, size, work = 0
     cdef uint8_t* entry
     cdef Fields fields
-    count_max = min(count_max, MESSAGES_PER_READ_MAX)
-    while offset < end and scanned < scan_count_max and work < WORK_MAX:
-        entry = queue.at(offset * QUEUE_ENTRY_BYTES)
+    while result.next_offset < end and result.scanned < scan_count_max and work < WORK_MAX:
+        entry = queue.at(result.next_offset * QUEUE_ENTRY_BYTES)
         if entry == NULL:
             break
         where = <int64_t> load64(entry)
         size = readable_size(log, where, log.visible)   # the entry's may be damaged
-        scanned += 1
-        if size == 0 or load32(entry + 8) == PADDING_SIZE or read_fields(log.at(where), &fields) == 0:
-            offset += 1     # padding, or a segment that retention has taken
-            continue
-        work += filter.work_fixed + filter.work_per_byte * fields.properties.size
-        if filter.verdict(fields.properties) != YES:
-            offset += 1
-            continue
-        in_memory = log.end - where <= memory_window
-        if count and (
-                count >= count_max or total + size > bytes_max
-                or total + size > (memory_bytes_max if in_memory else disk_bytes_max)
-                or count >= (memory_count_max if in_memory else disk_count_max)):
-            break
-        offset += 1
-        slices[count].at = log.at(where)
-        slices[count].size = size
-        count += 1
-        total += size
-    cdef bytes body = PyBytes_FromStringAndSize(NULL, total)
-    cdef char* to = PyBytes_AS_STRING(body)
-    for i in range(count):
-        memcpy(to, slices[i].at, slices[i].size)
-        to += slices[i].size
-    return body, count, offset
+        result.scanned += 1
+        # Padding, or a segment that retention has taken, has nothing to ask about.
+        if size and load32(entry + ENTRY_SIZE_AT) != PADDING_SIZE and read_fields(log.at(where), &fields):
+            work += filter.work_fixed + filter.work_per_byte * fields.properties.size
+            if filter.verdict(fields.properties) == YES:
+                if is_enough(log, &limits, &result, where, size):
+                    break
+                slices[result.count] = Text(log.at(where), size)
+                result.count += 1
+                result.bytes += size
+        result.next_offset += 1
+    return joined(slices, &result), result.count, result.next_offset
 
 
 # ---------------------------------------------------------------- conditions
@@ -527,7 +506,8 @@ for _power in range(16):
     POWERS[_power] = 10.0 ** _power
 
 _DOUBLE = re.compile(
-    r"[+-]?(?:(?P<named>NaN|Infinity)|(?P<hex>0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?"
+    r"[+-]?(?:(?P<named>NaN|Infinity)"
+    r"|(?P<hex>0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?"
     r"|(?P<plain>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?)"
 )
 _BLANKS = "".join(map(chr, range(0x21)))
@@ -551,29 +531,15 @@ cdef bint read_odd_double(Text text, double* value) except -1:
     return True
 
 
-cdef inline bint is_true(Text text) noexcept nogil:
-    """Java's Boolean.valueOf: only "true", in any case, is true."""
-    return (text.size == 4 and (text.at[0] | 0x20) == c't' and (text.at[1] | 0x20) == c'r'
-            and (text.at[2] | 0x20) == c'u' and (text.at[3] | 0x20) == c'e')
-
-
 # ---------------------------------------------------------------- texts
 
 
-cdef inline int bucket_of(const uint8_t* name, Py_ssize_t size) noexcept nogil:
-    return (name[0] + 7 * name[size - 1] + 31 * size) & (SAME_BUCKET_COUNT - 1)
-
-
-cdef inline bint same(Text left, Text right) noexcept nogil:
-    return left.size == right.size and memcmp(left.at, right.at, left.size) == 0
-
-
-cdef inline Text text_of(bytes value):
-    return Text(<const uint8_t*> PyBytes_AS_STRING(value), len(value))
+cdef inline int bucket_of(Text name) noexcept nogil:
+    return (name.at[0] + 7 * name.at[name.size - 1] + 31 * name.size) & (SAME_BUCKET_COUNT - 1)
 
 
 cdef str string_of(Text text):
-    return PyBytes_FromStringAndSize(<const char*> text.at, text.size).decode("utf-8", "replace")
+    return bytes_of(text).decode("utf-8", "replace")
 
 
 cdef void* room(size_t size) except NULL:

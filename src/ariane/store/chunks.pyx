@@ -5,35 +5,26 @@ where it lies in the log to the end of the log, with everything a message of a b
 it passes through Python. `position` is a byte of the chunk's body where a row begins.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcmp
 
-from ariane.kernel.log cimport (
-    BLANK_BYTES, Draft, Fields, Index, Log, Properties, Queue, Text, find_properties, key_count, load32, load64,
-    next_entry, next_store_ms, place, read_fields, readable_size, record_size, tags_code_of,
+from ariane.kernel.index cimport Index
+from ariane.kernel.layout cimport (
+    BLANK_BYTES, CRC_AT, MAGIC_AT, MAGIC_BLANK, QUEUE_OFFSET_AT, Draft, Fields, Text, bytes_of, load32, load64, text_of,
 )
-
-cdef enum:
-    MAGIC_AT = 4
-    CRC_AT = 8
-    QUEUE_OFFSET_AT = 20
-    SYSTEM_FLAG_AT = 36
-    BORN_MS_AT = 40
-    BORN_HOST_AT = 48
-    BORN_HOST_IPV6 = 0x10
-
-cdef uint32_t MAGIC_BLANK = 0xCBD43194
+from ariane.kernel.log cimport (
+    Log, draft_again, next_entry, next_store_ms, read_fields, readable_size, record_size, relocate,
+)
+from ariane.kernel.properties cimport Properties, find_properties, key_count
+from ariane.kernel.queue cimport Queue
 
 
 def look(bytes body not None, *, int64_t row_bytes_max, int properties_bytes_max) -> tuple[int, int]:
     """(rows, how many of them ask to come later) of a chunk's body; ValueError says which row is wrong."""
-    cdef Text rest
+    cdef Text rest = text_of(body)
     cdef Draft draft
     cdef Properties found
     cdef int64_t count = 0, late_count = 0
-    rest.at = <const uint8_t*> PyBytes_AS_STRING(body)
-    rest.size = len(body)
     while rest.size:
         if not next_entry(&rest, &draft):
             raise ValueError(f"the sizes of row {count} do not add up")
@@ -61,7 +52,7 @@ def head(Log log not None, int64_t log_offset) -> tuple[int, int, bytes] | None:
     if read_fields(record, &fields) == 0:
         return None
     return (<int64_t> load64(record + QUEUE_OFFSET_AT), <int32_t> load32(record + CRC_AT),
-            PyBytes_FromStringAndSize(<const char*> fields.properties.at, fields.properties.size))
+            bytes_of(fields.properties))
 
 
 def row(Log log not None, int64_t chunk_offset, int64_t position) -> tuple[int, bytes, bytes, int]:
@@ -74,9 +65,7 @@ def row(Log log not None, int64_t chunk_offset, int64_t position) -> tuple[int, 
     start = rest.at
     if not next_entry(&rest, &draft):
         raise LookupError("the chunk has no such row")
-    return (draft.flag, PyBytes_FromStringAndSize(<const char*> draft.body.at, draft.body.size),
-            PyBytes_FromStringAndSize(<const char*> draft.properties.at, draft.properties.size),
-            position + (rest.at - start))
+    return draft.flag, bytes_of(draft.body), bytes_of(draft.properties), position + (rest.at - start)
 
 
 def birth(Log log not None, int64_t chunk_offset) -> tuple[int, bytes]:
@@ -85,7 +74,7 @@ def birth(Log log not None, int64_t chunk_offset) -> tuple[int, bytes]:
     cdef Text rest
     if not open_chunk(log, chunk_offset, 0, &draft, &rest):
         raise LookupError("the chunk is not in the log")
-    return draft.born_ms, PyBytes_FromStringAndSize(<const char*> draft.born_host.at, draft.born_host.size)
+    return draft.born_ms, bytes_of(draft.born_host)
 
 
 def measure(Log log not None, Queue queue not None, int64_t chunk_offset, int64_t position, *,
@@ -100,8 +89,7 @@ def measure(Log log not None, Queue queue not None, int64_t chunk_offset, int64_
     cdef int64_t rows = 0, total = 0, keys = 0, size, row_keys
     if not open_chunk(log, chunk_offset, position, &draft, &rest):
         raise LookupError("the chunk is not in the log")
-    draft.topic.at = <const uint8_t*> PyBytes_AS_STRING(queue.topic)
-    draft.topic.size = len(queue.topic)
+    draft.topic = text_of(queue.topic)
     while rest.size and rows < rows_max:
         if not next_entry(&rest, &draft):
             raise LookupError("the chunk is damaged")
@@ -125,23 +113,15 @@ def place_rows(Log log not None, Queue queue not None, Index index, int64_t chun
     """Place rows of a chunk that were measured and have room; the position behind the last."""
     cdef Draft draft
     cdef Text rest
-    cdef Properties found
     cdef const uint8_t* start
     cdef int64_t store_ms = next_store_ms(log, now_ms), done
     if not open_chunk(log, chunk_offset, position, &draft, &rest):
         raise LookupError("the chunk is not in the log")
     start = rest.at
-    draft.topic.at = <const uint8_t*> PyBytes_AS_STRING(queue.topic)
-    draft.topic.size = len(queue.topic)
-    draft.queue_id = queue.queue_id
     for done in range(rows):
         if not next_entry(&rest, &draft):
             raise LookupError("the chunk is damaged")
-        find_properties(draft.properties, &found)
-        draft.keys = found.keys
-        draft.unique_key = found.unique_key
-        draft.tags_code = tags_code_of(log, queue, &found, store_ms)
-        if place(log, queue, index, &draft, store_ms) < 0:
+        if relocate(log, queue, index, &draft, store_ms) < 0:
             raise AssertionError("rows that fitted do not fit any more")
     return position + (rest.at - start)
 
@@ -202,14 +182,7 @@ cdef bint open_chunk(Log log, int64_t chunk_offset, int64_t position, Draft* dra
     record = log.at(chunk_offset)
     if read_fields(record, &fields) == 0 or position < 0 or position > fields.body.size:
         return False
-    rest.at = fields.body.at + position
-    rest.size = fields.body.size - position
-    draft.suffix.at = NULL
-    draft.suffix.size = 0
-    draft.born_host.at = record + BORN_HOST_AT
-    draft.born_host.size = 20 if load32(record + SYSTEM_FLAG_AT) & BORN_HOST_IPV6 else 8
-    draft.born_ms = <int64_t> load64(record + BORN_MS_AT)
-    draft.prepared_offset = 0
-    draft.system_flag = 0
-    draft.reconsume_times = 0
+    rest[0] = Text(fields.body.at + position, fields.body.size - position)
+    draft_again(record, &fields, draft)
+    draft.system_flag = draft.reconsume_times = 0
     return True

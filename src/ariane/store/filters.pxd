@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t
 
-from ariane.kernel.log cimport Text
+from ariane.kernel.layout cimport Text
 
 # What a condition comes to. An evaluation that failed cannot be made good by what stands beside it.
 cdef enum Verdict:

@@ -8,23 +8,16 @@ is followed by one that knows what was delivered.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
-from libc.string cimport memcmp
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from ariane.kernel.log cimport (
-    PADDING_SIZE, QUEUE_ENTRY_BYTES, Draft, Fields, Index, Log, Properties, Queue, Text, find_properties,
-    load32, load64, next_store_ms, place, publish, read_fields, readable_size, save64, tags_code_of, visible_end,
+from ariane.kernel.index cimport Index
+from ariane.kernel.layout cimport (
+    ENTRY_SIZE_AT, ENTRY_TAGS_AT, PADDING_SIZE, QUEUE_ENTRY_BYTES, Draft, Fields, Text, bytes_of, is_word, load32,
+    load64, publish, same, save64,
 )
-
-# Positions within a record; those behind the hosts are counted back from its body.
-cdef enum:
-    FLAG_AT = 16
-    SYSTEM_FLAG_AT = 36
-    BORN_MS_AT = 40
-    BORN_HOST_AT = 48
-    BORN_HOST_IPV6 = 0x10
-    RECONSUME_TIMES_BEFORE_BODY = 16
+from ariane.kernel.log cimport Log, draft_again, next_store_ms, read_fields, readable_size, relocate, visible_end
+from ariane.kernel.properties cimport Pairs, next_pair, pairs_of
+from ariane.kernel.queue cimport Queue
 
 # A noted progress: next, end, log end, check; twice, written in turn.
 cdef enum:
@@ -146,13 +139,12 @@ def deliver(Log log not None, Index index, Queue source not None, dict targets n
     """
     slots.check_number(slot)
     cdef uint8_t* noted = slots.base + slot * SLOT_BYTES
-    cdef int64_t offset = first, where, size, deliver_ms, placed, before
+    cdef int64_t offset = first, where, size, deliver_ms, before
     cdef int64_t visible = visible_end(log, source)
     cdef uint8_t* at
     cdef uint8_t* record
     cdef Fields fields
     cdef Draft draft
-    cdef Properties found
     cdef Text topic = Text(NULL, 0), queue_id = Text(NULL, 0)
     cdef Target target = None
     cdef Text last_topic = Text(NULL, 0), last_queue_id = Text(NULL, 0)
@@ -161,14 +153,14 @@ def deliver(Log log not None, Index index, Queue source not None, dict targets n
         at = source.at(offset * QUEUE_ENTRY_BYTES)
         if at == NULL:
             return offset, HANDLING_NEEDED, -1
-        deliver_ms = <int64_t> load64(at + 12)
+        deliver_ms = <int64_t> load64(at + ENTRY_TAGS_AT)
         if deliver_ms > due_ms:
             return offset, CAUGHT_UP, deliver_ms
         if count_max == 0:
             return offset, COUNT_REACHED, -1
         where = <int64_t> load64(at)
         size = readable_size(log, where, log.visible)
-        if size == 0 or load32(at + 8) == PADDING_SIZE:
+        if size == 0 or load32(at + ENTRY_SIZE_AT) == PADDING_SIZE:
             return offset, HANDLING_NEEDED, -1
         record = log.at(where)
         if read_fields(record, &fields) != size:
@@ -181,25 +173,10 @@ def deliver(Log log not None, Index index, Queue source not None, dict targets n
             if target is None:
                 return offset, HANDLING_NEEDED, -1
             last_topic, last_queue_id = topic, queue_id
-        draft.topic = topic
-        draft.body = fields.body
-        draft.properties = fields.properties
-        draft.suffix = Text(NULL, 0)
-        draft.system_flag = <int32_t> load32(record + SYSTEM_FLAG_AT)
-        draft.born_host = Text(record + BORN_HOST_AT, 20 if draft.system_flag & BORN_HOST_IPV6 else 8)
-        draft.born_ms = <int64_t> load64(record + BORN_MS_AT)
-        draft.prepared_offset = 0
-        draft.queue_id = target.queue.queue_id
-        draft.flag = <int32_t> load32(record + FLAG_AT)
-        draft.reconsume_times = <int32_t> load32(fields.body.at - RECONSUME_TIMES_BEFORE_BODY)
-        find_properties(fields.properties, &found)
-        draft.keys = found.keys
-        draft.unique_key = found.unique_key
+        draft_again(record, &fields, &draft)
         now_ms = next_store_ms(log, now_ms)
-        draft.tags_code = tags_code_of(log, target.queue, &found, now_ms)
         before = log.end
-        placed = place(log, target.queue, index, &draft, now_ms)
-        if placed < 0:
+        if relocate(log, target.queue, index, &draft, now_ms) < 0:
             return offset, HANDLING_NEEDED, -1
         offset += 1
         note(noted, offset, end, log.end)
@@ -220,7 +197,7 @@ def descents(Queue queue not None, int64_t first, int64_t end) -> list[int]:
         at = queue.at(offset * QUEUE_ENTRY_BYTES)
         if at == NULL:
             break
-        now = <int64_t> load64(at + 12)
+        now = <int64_t> load64(at + ENTRY_TAGS_AT)
         if now < before:
             found.append(offset)
         before = now
@@ -228,29 +205,16 @@ def descents(Queue queue not None, int64_t first, int64_t end) -> list[int]:
 
 
 cdef bytes key_of(Text topic, Text queue_id):
-    return (PyBytes_FromStringAndSize(<char*> topic.at, topic.size) + b"\0"
-            + PyBytes_FromStringAndSize(<char*> queue_id.at, queue_id.size))
-
-
-cdef inline bint same(Text one, Text other) noexcept nogil:
-    return one.size == other.size and memcmp(one.at, other.at, one.size) == 0
+    return bytes_of(topic) + b"\0" + bytes_of(queue_id)
 
 
 cdef void find_real(Text text, Text* topic, Text* queue_id) noexcept nogil:
-    """REAL_TOPIC and REAL_QID of `name 0x01 value 0x02 ...`; the last of each counts."""
-    cdef Py_ssize_t at = 0, name_end, end
-    cdef const uint8_t* p = text.at
+    """REAL_TOPIC and REAL_QID of a properties text; the last of each counts."""
+    cdef Pairs rest = pairs_of(text)
+    cdef Text name, value
     topic[0] = queue_id[0] = Text(NULL, 0)
-    while at < text.size:
-        end = at
-        name_end = -1
-        while end < text.size and p[end] != 2:
-            if p[end] == 1 and name_end < 0:
-                name_end = end
-            end += 1
-        if name_end > at and end > name_end + 1:
-            if name_end - at == 10 and memcmp(p + at, <const char*> "REAL_TOPIC", 10) == 0:
-                topic[0] = Text(p + name_end + 1, end - name_end - 1)
-            elif name_end - at == 8 and memcmp(p + at, <const char*> "REAL_QID", 8) == 0:
-                queue_id[0] = Text(p + name_end + 1, end - name_end - 1)
-        at = end + 1
+    while next_pair(&rest, &name, &value):
+        if is_word(name, "REAL_TOPIC", 10):
+            topic[0] = value
+        elif is_word(name, "REAL_QID", 8):
+            queue_id[0] = value

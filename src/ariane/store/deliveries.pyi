@@ -1,6 +1,8 @@
 from typing import Any
 
-from ariane.kernel.log import Index, Log, Queue
+from ariane.kernel.index import Index
+from ariane.kernel.log import Log
+from ariane.kernel.queue import Queue
 
 CAUGHT_UP: int
 COUNT_REACHED: int

@@ -20,18 +20,20 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
 from ariane.kernel.digits cimport put_digits
-from ariane.kernel.filters cimport YES, Filter
+from ariane.store.filters cimport YES, Filter
 from ariane.kernel.hashing cimport body_crc
-from ariane.kernel.log cimport (
-    PADDING_SIZE, QUEUE_ENTRY_BYTES, RECORD_BYTES_MIN, Fields, Tags, Text, expect_read, load32, load64,
-    read_fields,
+from ariane.kernel.layout cimport (
+    BORN_HOST_AT, BORN_MS_AT, COMPRESSED, CRC_AT, ENTRY_SIZE_AT, ENTRY_TAGS_AT, LOG_OFFSET_AT, MAGIC_AT, PADDING_SIZE,
+    QUEUE_ENTRY_BYTES, QUEUE_OFFSET_AT, RECONSUME_TIMES_BEFORE_BODY, RECORD_BYTES_MIN, SIZE_AT, SYSTEM_FLAG_AT, Fields,
+    Text, born_host_bytes, bytes_of, expect_read, is_record_magic, is_word, load32, load64, same, store_host_bytes,
+    text_of,
 )
+from ariane.kernel.log cimport Tags, read_fields
+from ariane.kernel.properties cimport Pairs, next_pair, pairs_of, properties_of, value_of
 
 from ariane.errors import CorruptRecord, ProtocolError
 
 cdef extern from "texts.h" nogil:
-    const uint8_t* next_mark(const uint8_t* at, const uint8_t* end, uint64_t* seen)
-    bint is_ascii_only(uint64_t seen)
     void copy_short(uint8_t* to, const uint8_t* start, size_t size)
     bint is_utf8(const uint8_t* at, const uint8_t* end)
 
@@ -64,17 +66,11 @@ cdef enum:
 STOP_FULL, STOP_END_OF_QUEUE, STOP_LOG_MISSING, STOP_DAMAGED = FULL, END_OF_QUEUE, LOG_MISSING, DAMAGED
 
 cdef enum:
-    COMPRESSED = 0x1
-    BORN_HOST_IPV6 = 0x10
-    STORE_HOST_IPV6 = 0x20
-    HOSTS_AT = 48
     PAIRS_AT_ONCE = 64          # properties of one message; those with more take the slow way
     ENTRIES_AHEAD = 12          # records this far on are fetched from memory while one is looked at
     OFFSET_ID_CHARACTERS_MAX = 56
     HOST_CHARACTERS_MAX = 64
 
-cdef uint32_t MAGIC_V1 = 0xDAA320A7
-cdef uint32_t MAGIC_V2 = 0xDAA320AB
 cdef int64_t TEXT_BYTES_MAX = 0x7FFFFFFF
 cdef int64_t MS_MAX = 9223372036854775
 cdef const char* HEX = "0123456789ABCDEF"
@@ -180,10 +176,10 @@ cdef class LogView:
         cdef Text where = self.find(log_offset)
         cdef Fields fields
         return (where.at != NULL and is_record(where, log_offset, size, &fields)
-                and <int64_t> load64(where.at + 20) == queue_offset and fields.queue_id == queue_id
+                and <int64_t> load64(where.at + QUEUE_OFFSET_AT) == queue_offset and fields.queue_id == queue_id
                 and fields.topic.size > 0 and fields.topic.at[fields.topic.size - 1] != 0
                 and (fields.properties.size == 0 or where.at[size - 1] != 0)
-                and body_crc(fields.body.at, fields.body.size) == load32(where.at + 8))
+                and body_crc(fields.body.at, fields.body.size) == load32(where.at + CRC_AT))
 
     def record(self, int64_t log_offset, int32_t size) -> bytes:
         """The record of that size, or None when it is not there."""
@@ -208,13 +204,10 @@ cdef class LogView:
 
 cdef inline bint is_record(Text where, int64_t log_offset, int64_t size, Fields* fields) noexcept nogil:
     """Whether a whole record of that size, which says that it belongs there, begins at `where`."""
-    cdef uint32_t magic
-    if size < RECORD_BYTES_MIN or size > where.size:
-        return False
-    magic = load32(where.at + 4)
-    return ((magic == MAGIC_V1 or magic == MAGIC_V2)
-            and <int32_t> load32(where.at) == size
-            and <int64_t> load64(where.at + 28) == log_offset
+    return (RECORD_BYTES_MIN <= size <= where.size
+            and is_record_magic(load32(where.at + MAGIC_AT))
+            and <int32_t> load32(where.at + SIZE_AT) == size
+            and <int64_t> load64(where.at + LOG_OFFSET_AT) == log_offset
             and read_fields(where.at, fields) == size)
 
 
@@ -403,15 +396,15 @@ cdef class Gatherer:
         while position < end and self.row_count < self.rows_max and self.byte_count < self.bytes_max:
             if end - position < RECORD_BYTES_MIN:
                 raise ProtocolError(f"a record expected, {end - position} bytes are left")
-            size = <int32_t> load32(at + position)
-            magic = load32(at + position + 4)
-            if magic != MAGIC_V1 and magic != MAGIC_V2:
+            size = <int32_t> load32(at + position + SIZE_AT)
+            magic = load32(at + position + MAGIC_AT)
+            if not is_record_magic(magic):
                 raise ProtocolError(f"{magic:#x} is not the magic number of a record")
             if size < RECORD_BYTES_MIN or size > end - position:
                 raise ProtocolError(f"a record of {size} bytes does not fit into the {end - position} left")
             if read_fields(at + position, &fields) != size:
                 raise ProtocolError(f"what says it has {size} bytes has parts of another size")
-            queue_offset = <int64_t> load64(at + position + 20)
+            queue_offset = <int64_t> load64(at + position + QUEUE_OFFSET_AT)
             if self.next_offset <= queue_offset < self.end_offset:
                 if self.take(at + position, &fields, queue_offset):
                     self.byte_count += size
@@ -442,15 +435,15 @@ cdef class Gatherer:
         while entry < end and self.row_count < self.rows_max and self.byte_count < self.bytes_max:
             if last - entry > ENTRIES_AHEAD * QUEUE_ENTRY_BYTES:
                 ahead = log.find(<int64_t> load64(entry + ENTRIES_AHEAD * QUEUE_ENTRY_BYTES))
-                size = <int32_t> load32(entry + ENTRIES_AHEAD * QUEUE_ENTRY_BYTES + 8)
+                size = <int32_t> load32(entry + ENTRIES_AHEAD * QUEUE_ENTRY_BYTES + ENTRY_SIZE_AT)
                 if ahead.at != NULL and 128 < size < ahead.size:
                     expect_read(ahead.at)
                     expect_read(ahead.at + 64)
                     expect_read(ahead.at + size - 128)
                     expect_read(ahead.at + size - 64)
             log_offset = <int64_t> load64(entry)
-            size = <int32_t> load32(entry + 8)
-            code = <int64_t> load64(entry + 12)
+            size = <int32_t> load32(entry + ENTRY_SIZE_AT)
+            code = <int64_t> load64(entry + ENTRY_TAGS_AT)
             if size == 0:
                 self.stop, self.stopped_at = END_OF_QUEUE, self.next_offset
                 break
@@ -465,9 +458,8 @@ cdef class Gatherer:
                 self.stop, self.stopped_at = LOG_MISSING, log_offset
                 break
             if (not is_record(where, log_offset, size, &fields) or fields.queue_id != queue_id
-                    or <int64_t> load64(where.at + 20) != self.next_offset
-                    or fields.topic.size != PyBytes_GET_SIZE(topic)
-                    or memcmp(fields.topic.at, PyBytes_AS_STRING(topic), fields.topic.size) != 0):
+                    or <int64_t> load64(where.at + QUEUE_OFFSET_AT) != self.next_offset
+                    or not same(fields.topic, text_of(topic))):
                 self.stop, self.stopped_at = DAMAGED, log_offset
                 break
             if self.take(where.at, &fields, self.next_offset):
@@ -479,10 +471,9 @@ cdef class Gatherer:
     cdef bint take(self, const uint8_t* at, Fields* fields, int64_t queue_offset) except -1:
         """Add a record whose lengths are true, unless the filters hold it back."""
         cdef Row* row
-        cdef Py_ssize_t store_host_at
-        if self.check_crc and body_crc(fields.body.at, fields.body.size) != load32(at + 8):
+        if self.check_crc and body_crc(fields.body.at, fields.body.size) != load32(at + CRC_AT):
             raise CorruptRecord(f"the body of the message at queue offset {queue_offset} (log offset "
-                                f"{<int64_t> load64(at + 28)}) has not the CRC that its record says")
+                                f"{<int64_t> load64(at + LOG_OFFSET_AT)}) has not the CRC that its record says")
         if self.tags is not None and not self.has_tag(fields.properties):
             return False
         if self.filter is not None and self.filter.verdict(fields.properties) != YES:
@@ -495,11 +486,10 @@ cdef class Gatherer:
         row.queue_offset = queue_offset
         row.queue_id = fields.queue_id
         row.store_ms = fields.store_ms
-        row.log_offset = <int64_t> load64(at + 28)
-        row.system_flag = <int32_t> load32(at + 36)
-        row.born_ms = <int64_t> load64(at + 40)
-        store_host_at = HOSTS_AT + (20 if row.system_flag & BORN_HOST_IPV6 else 8) + 8
-        row.reconsume_times = <int32_t> load32(at + store_host_at + (20 if row.system_flag & STORE_HOST_IPV6 else 8))
+        row.log_offset = <int64_t> load64(at + LOG_OFFSET_AT)
+        row.system_flag = <int32_t> load32(at + SYSTEM_FLAG_AT)
+        row.born_ms = <int64_t> load64(at + BORN_MS_AT)
+        row.reconsume_times = <int32_t> load32(fields.body.at - RECONSUME_TIMES_BEFORE_BODY)
         row.inflated = -1
         if row.system_flag & COMPRESSED and self.wants[BODY]:
             self.inflate_body(row)
@@ -511,19 +501,19 @@ cdef class Gatherer:
 
     cdef bint has_tag(self, Text properties) except -1:
         """Whether the message's tag is one of those wanted, to the letter: codes may be shared."""
-        cdef Text tag = last_value(properties, "TAGS", 4)
-        return tag.at != NULL and PyBytes_FromStringAndSize(<const char*> tag.at, tag.size) in self.tags
+        cdef Text tag = value_of(properties, Text(<const uint8_t*> "TAGS", 4))
+        return tag.at != NULL and bytes_of(tag) in self.tags
 
     cdef int inflate_body(self, Row* row) except -1:
         cdef bytes body
         try:
-            body = self.inflate(PyBytes_FromStringAndSize(<const char*> row.body.at, row.body.size), row.system_flag)
+            body = self.inflate(bytes_of(row.body), row.system_flag)
         except ProtocolError as error:
             raise ProtocolError(
                 f"the body of the message at queue {row.queue_id}, queue offset {row.queue_offset} cannot be read: "
                 f"{error}; read without the column body, or from another offset on") from error
         row.inflated = <int32_t> len(self.inflated)
-        row.body = Text(<const uint8_t*> PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body))
+        row.body = text_of(body)
         self.inflated.append(body)
         self.byte_count += row.body.size
         return 0
@@ -601,8 +591,7 @@ cdef class Gatherer:
         for i in range(self.row_count):
             topic = self.rows[i].topic
             # Nearly always the one before, which was looked at.
-            if (before.at == NULL or topic.size != before.size
-                    or memcmp(topic.at, before.at, topic.size) != 0) and not is_utf8(topic.at, topic.at + topic.size):
+            if (before.at == NULL or not same(topic, before)) and not is_utf8(topic.at, topic.at + topic.size):
                 texts.put_value(PyUnicode_DecodeUTF8(<const char*> topic.at, topic.size, "replace"))
                 continue
             before = topic
@@ -638,8 +627,8 @@ cdef class Gatherer:
         cdef const uint8_t* host
         cdef bytes rare
         for i in range(self.row_count):
-            host = self.rows[i].at + HOSTS_AT
-            host_size = 20 if self.rows[i].system_flag & BORN_HOST_IPV6 else 8
+            host = self.rows[i].at + BORN_HOST_AT
+            host_size = born_host_bytes(self.rows[i].system_flag)
             if before == NULL or host_size != before_size or memcmp(host, before, host_size) != 0:
                 before, before_size = host, host_size
                 if host_size == 8:
@@ -686,19 +675,19 @@ cdef class Gatherer:
                         names.put(pairs[j].name.at, pairs[j].name.size)
                         values.put(pairs[j].value.at, pairs[j].value.size)
                 if ids is not None:
-                    unique = value_of(pairs, count, "UNIQ_KEY", 8)
+                    unique = among(pairs, count, "UNIQ_KEY", 8)
                     if unique.at != NULL:
                         ids.put(unique.at, unique.size)
                     else:
                         put_offset_id(ids, row)
                 if keys is not None:
-                    key = value_of(pairs, count, "KEYS", 4)
+                    key = among(pairs, count, "KEYS", 4)
                     if key.at != NULL:
                         keys.put(key.at, key.size)
                     else:
                         keys.lack()
                 if tags is not None:
-                    tag = value_of(pairs, count, "TAGS", 4)
+                    tag = among(pairs, count, "TAGS", 4)
                     if tag.at != NULL:
                         tags.put(tag.at, tag.size)
                     else:
@@ -739,75 +728,30 @@ cdef class Gatherer:
 
 
 cdef Py_ssize_t split(Text properties, Pair* pairs) noexcept:
-    """The pairs of a properties text, a name once with its last value; -1 when that takes the slow way.
-
-    Pairs without a name or a value do not count, as in Java.
-    """
-    cdef const uint8_t* at = properties.at
-    cdef const uint8_t* end = at + properties.size
-    cdef const uint8_t* name_end
-    cdef const uint8_t* value_end
-    cdef uint64_t seen = 0
-    cdef Py_ssize_t count = 0, size, i
-    while at < end:
-        name_end = next_mark(at, end, &seen)
-        while name_end < end and name_end[0] == 0:
-            name_end = next_mark(name_end + 1, end, &seen)
-        if name_end >= end or name_end[0] == 2:     # no name, so no pair
-            at = name_end + 1
-            continue
-        value_end = next_mark(name_end + 1, end, &seen)
-        while value_end < end and value_end[0] != 2:
-            value_end = next_mark(value_end + 1, end, &seen)
-        size = name_end - at
-        if size > 0 and value_end - name_end > 1:
-            i = 0
-            while i < count and (pairs[i].name.size != size or memcmp(pairs[i].name.at, at, size) != 0):
-                i += 1
-            if i == count:
-                if count == PAIRS_AT_ONCE:
-                    return -1
-                count += 1
-                pairs[i].name = Text(at, size)
-            pairs[i].value = Text(name_end + 1, value_end - name_end - 1)
-        at = value_end + 1
-    if not is_ascii_only(seen) and not is_utf8(properties.at, end):
-        return -1
-    return count
+    """The pairs of a properties text, a name once with its last value; -1 when that takes the slow way."""
+    cdef Pairs rest = pairs_of(properties)
+    cdef Text name, value
+    cdef Py_ssize_t count = 0, i
+    while next_pair(&rest, &name, &value):
+        i = 0
+        while i < count and not same(pairs[i].name, name):
+            i += 1
+        if i == count:
+            if count == PAIRS_AT_ONCE:
+                return -1
+            count += 1
+            pairs[i].name = name
+        pairs[i].value = value
+    return count if is_utf8(properties.at, properties.at + properties.size) else -1
 
 
-cdef inline Text value_of(const Pair* pairs, Py_ssize_t count, const char* name, Py_ssize_t size) noexcept:
+cdef inline Text among(const Pair* pairs, Py_ssize_t count, const char* name, Py_ssize_t size) noexcept:
+    """The value of one name; at NULL when it is not there."""
     cdef Py_ssize_t i
     for i in range(count):
-        if pairs[i].name.size == size and memcmp(pairs[i].name.at, name, size) == 0:
+        if is_word(pairs[i].name, name, size):
             return pairs[i].value
     return Text(NULL, 0)
-
-
-cdef Text last_value(Text properties, const char* name, Py_ssize_t size) noexcept:
-    """The value of one property, as it lies there; at NULL when there is none."""
-    cdef const uint8_t* at = properties.at
-    cdef const uint8_t* end = at + properties.size
-    cdef const uint8_t* stop
-    cdef uint64_t seen = 0
-    cdef Text found = Text(NULL, 0)
-    while at < end:
-        stop = next_mark(at, end, &seen)
-        while stop < end and stop[0] != 2:
-            stop = next_mark(stop + 1, end, &seen)
-        if stop - at > size + 1 and at[size] == 1 and memcmp(at, name, size) == 0:
-            found = Text(at + size + 1, stop - at - size - 1)
-        at = stop + 1
-    return found
-
-
-cdef dict properties_of(Text text):
-    cdef dict found = {}
-    for entry in PyBytes_FromStringAndSize(<const char*> text.at, text.size).split(b"\x02"):
-        name, _, value = entry.partition(b"\x01")
-        if name and value:
-            found[name.decode("utf-8", "replace")] = value.decode("utf-8", "replace")
-    return found
 
 
 # ---------------------------------------------------------------- small things
@@ -824,13 +768,13 @@ cdef inline int64_t microseconds(int64_t ms) noexcept nogil:
 
 cdef int put_offset_id(TextColumn ids, Row* row) except -1:
     """Store host and log offset in hexadecimal, which is how a broker names the record."""
-    cdef Py_ssize_t host_at = HOSTS_AT + (20 if row.system_flag & BORN_HOST_IPV6 else 8) + 8
-    cdef Py_ssize_t host_size = 20 if row.system_flag & STORE_HOST_IPV6 else 8
+    cdef Py_ssize_t host_at = BORN_HOST_AT + born_host_bytes(row.system_flag) + 8
+    cdef Py_ssize_t host_size = store_host_bytes(row.system_flag)
     cdef uint8_t[OFFSET_ID_CHARACTERS_MAX] text
     cdef uint8_t byte
     cdef Py_ssize_t i
     for i in range(host_size + 8):
-        byte = row.at[host_at + i] if i < host_size else row.at[28 + i - host_size]
+        byte = row.at[host_at + i] if i < host_size else row.at[LOG_OFFSET_AT + i - host_size]
         text[2 * i] = HEX[byte >> 4]
         text[2 * i + 1] = HEX[byte & 15]
     return ids.put(text, 2 * (host_size + 8))

@@ -6,22 +6,23 @@ for there, and nobody else has to.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
-from ariane.kernel.log cimport (
-    QUEUE_ENTRY_BYTES, RECORD_BYTES_MIN, Log, Queue, Tags, Text, expect_read, load32, load64, visible_end,
+from ariane.kernel.bad_pages cimport is_lost
+from ariane.kernel.layout cimport (
+    ENTRY_SIZE_AT, ENTRY_TAGS_AT, LOG_OFFSET_AT, MAGIC_AT, QUEUE_ENTRY_BYTES, RECORD_BYTES_MIN, SIZE_AT, Text,
+    expect_read, is_record_magic, load32, load64,
 )
+from ariane.kernel.log cimport Log, Tags, visible_end
+from ariane.kernel.queue cimport Queue
 
 cdef enum:
     SEGMENTS_MAX = 64       # that one read looks into; what lies further on is for the next
     QUEUE_FILES_MAX = 4
     ENTRIES_MAX = 1 << 20   # that one read looks at
     ENTRIES_AHEAD = 8
-
-cdef uint32_t MAGIC_V1 = 0xDAA320A7
-cdef uint32_t MAGIC_V2 = 0xDAA320AB
 
 # A few of the files of a log or of a queue, which follow each other.
 cdef struct Stretch:
@@ -48,7 +49,9 @@ cdef class BulkRead:
     cdef Stretch log
     cdef Stretch queue
     cdef Tags tags
+    cdef int64_t log_first
     cdef int64_t visible
+    cdef int64_t first
     cdef int64_t end
     cdef int64_t bytes_max
     cdef Text* slices
@@ -65,8 +68,9 @@ cdef class BulkRead:
         cdef const uint8_t* entry
         self.kept = []
         self.tags = tags
+        self.log_first = log.first_position
         self.visible = log.visible
-        self.next_offset = first
+        self.first = self.next_offset = first
         self.end = min(end, visible_end(log, queue), first + ENTRIES_MAX)
         self.bytes_max = bytes_max
         self.count = self.byte_count = self.slice_capacity = 0
@@ -114,13 +118,13 @@ cdef class BulkRead:
             if ahead != NULL and self.tags is None:
                 expect_read(address(&self.log, <int64_t> load64(ahead)))
             where = <int64_t> load64(entry)
-            size = <int32_t> load32(entry + 8)
-            if self.tags is not None and not self.tags.match(<int64_t> load64(entry + 12)):
+            size = <int32_t> load32(entry + ENTRY_SIZE_AT)
+            if self.tags is not None and not self.tags.match(<int64_t> load64(entry + ENTRY_TAGS_AT)):
                 self.next_offset += 1
                 continue
-            if where >= self.log.first_position + self.log.count * self.log.file_bytes and self.count:
-                break       # the next read begins there
             record = address(&self.log, where)
+            if record == NULL and self.log_first <= where < self.visible and self.next_offset > self.first:
+                break       # in a segment that is not held: the next read begins there
             if record == NULL or not self.is_whole(record, where, size):
                 self.next_offset += 1       # padding, or a segment that retention has taken
                 continue
@@ -136,12 +140,10 @@ cdef class BulkRead:
 
     cdef bint is_whole(self, const uint8_t* record, int64_t where, int64_t size) noexcept nogil:
         cdef int64_t left = self.log.file_bytes - (where - self.log.first_position) % self.log.file_bytes
-        cdef uint32_t magic
         if size < RECORD_BYTES_MIN or size > left or where + size > self.visible:
             return False
-        magic = load32(record + 4)
-        return ((magic == MAGIC_V1 or magic == MAGIC_V2) and <int32_t> load32(record) == size
-                and <int64_t> load64(record + 28) == where)
+        return (is_record_magic(load32(record + MAGIC_AT)) and <int32_t> load32(record + SIZE_AT) == size
+                and <int64_t> load64(record + LOG_OFFSET_AT) == where and not is_lost(record, size))
 
     cdef bint make_room(self) noexcept nogil:
         cdef int64_t capacity = self.slice_capacity * 2 if self.slice_capacity else 1024

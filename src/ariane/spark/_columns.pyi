@@ -1,8 +1,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from ariane.kernel.filters import Filter
 from ariane.kernel.log import Tags
+from ariane.store.filters import Filter
 
 STOP_FULL: int
 STOP_END_OF_QUEUE: int

@@ -13,11 +13,9 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 
 from ariane.kernel.digits cimport put_digits
 from ariane.kernel.hashing cimport java_hash_from
-from ariane.kernel.log cimport save16, save32
+from ariane.kernel.layout cimport BATCH_ENTRY_BYTES_MIN, BATCH_ENTRY_HEAD_BYTES, save16, save32
 
 cdef enum:
-    ENTRY_HEAD_BYTES = 20
-    ENTRY_BYTES = 22
     UNIQUE_KEY_BYTES = 32
     KEY_HEAD_BYTES = 20         # of them; the row's number is the rest
     PROPERTIES_BYTES_MAX = 32000  # a little less than a record takes: a broker may add its own
@@ -300,7 +298,7 @@ cdef class RowEncoder:
             return EMPTY_BODY
         if body_size > self.body_bytes_max:
             return LONG_BODY
-        size = ENTRY_BYTES + FIXED_BYTES + body_size
+        size = BATCH_ENTRY_BYTES_MIN + FIXED_BYTES + body_size
         if keys is not None:
             keys.at(row, &value_size)
             size += value_size
@@ -323,7 +321,7 @@ cdef class RowEncoder:
         start = self.room(number, size)
         if start == NULL:
             return NO_MEMORY
-        to = start + ENTRY_HEAD_BYTES
+        to = start + BATCH_ENTRY_HEAD_BYTES
         memcpy(to, body, body_size)
         to += body_size + 2
         for i in range(pairs_first, pairs_end):
@@ -383,7 +381,7 @@ cdef class RowEncoder:
         save32(start + 8, 0)
         save32(start + 12, 0)
         save32(start + 16, <uint32_t> body_size)
-        save16(start + ENTRY_HEAD_BYTES + body_size, <uint16_t> (size - ENTRY_BYTES - body_size))
+        save16(start + BATCH_ENTRY_HEAD_BYTES + body_size, <uint16_t> (size - BATCH_ENTRY_BYTES_MIN - body_size))
         lane.size += size
         lane.rows += 1
         self.held_bytes += size

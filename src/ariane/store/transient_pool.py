@@ -1,7 +1,7 @@
 """Appends through memory: records rest in a buffer until they are copied to their segment's file.
 
 For disks where writing a mapped page may stall. What is only in the buffer is written but neither
-visible nor safe from a kill: `committed` says how far the files have it. Buffers are given back
+visible nor safe from a kill: `copied` says how far the files have it. Buffers are given back
 page by page as they are copied, so they cost what has not been copied yet.
 """
 
@@ -20,13 +20,13 @@ class _Buffer(NamedTuple):
     memory: mmap.mmap
 
 
-class Staging:
+class TransientPool:
     """The buffers between the log and its files, oldest first; the last one is written."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._buffers: list[_Buffer] = []
-        self.committed = log.end
+        self.copied = log.end
 
     def begin(self, file: MappedFile) -> None:
         """Write the newest segment through a fresh buffer."""
@@ -35,18 +35,18 @@ class Staging:
         self._buffers.append(_Buffer(base, file, memory))
         self._log.stage(memory)
 
-    def commit(self, end: int) -> int:
+    def copy(self, end: int) -> int:
         """Copy everything below `end` to the files; returns `end`. For one thread at a time."""
         for buffer in list(self._buffers):
-            first = max(self.committed - buffer.base, 0)
+            first = max(self.copied - buffer.base, 0)
             stop = min(end - buffer.base, self._log.file_bytes)
             if first < stop:
                 _copy(buffer, first, stop)
         return end
 
-    def committed_to(self, end: int) -> None:
+    def copied_to(self, end: int) -> None:
         """Note what has been copied, on the loop; buffers copied to their last byte are let go."""
-        self.committed = end
+        self.copied = end
         while len(self._buffers) > 1 and self._buffers[0].base + self._log.file_bytes <= end:
             self._buffers.pop(0)
 

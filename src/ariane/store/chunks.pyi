@@ -1,4 +1,6 @@
-from ariane.kernel.log import Index, Log, Queue
+from ariane.kernel.index import Index
+from ariane.kernel.log import Log
+from ariane.kernel.queue import Queue
 
 def look(body: bytes, *, row_bytes_max: int, properties_bytes_max: int) -> tuple[int, int]: ...
 def head(log: Log, log_offset: int) -> tuple[int, int, bytes] | None: ...

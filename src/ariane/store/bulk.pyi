@@ -1,4 +1,5 @@
-from ariane.kernel.log import Log, Queue, Tags
+from ariane.kernel.log import Log, Tags
+from ariane.kernel.queue import Queue
 
 class BulkRead:
     next_offset: int

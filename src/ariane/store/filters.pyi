@@ -1,6 +1,7 @@
 from typing import Any
 
-from ariane.kernel.log import Log, Queue
+from ariane.kernel.log import Log
+from ariane.kernel.queue import Queue
 
 FALSE: int
 TRUE: int

@@ -1,0 +1,241 @@
+"""Consume queues: 20 bytes for each message, which say where its record lies. Format: docs/formats/."""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy, memset
+
+from ariane.kernel.hashing cimport java_hash_from
+from ariane.kernel.layout cimport PADDING_SIZE, QUEUE_ENTRY_BYTES, expect_write, load32, load64, publish, save32, save64
+from ariane.kernel.maps cimport Maps
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t pwrite(int descriptor, const void* buffer, size_t size, int64_t position)
+    int close(int descriptor)
+
+cdef enum:
+    QUEUE_DESK_ENTRIES = 800
+    QUEUE_CALL_ENTRIES = 64 # fewer are worth no call
+
+
+@cython.final
+cdef class Queue(Maps):
+    """One consume queue. Entry N is 20 bytes at position N * 20; `end` is the next one to be written.
+
+    The newest few are kept here and go into the file together: a store of many queues writes one page among
+    thousands for each of them, and finding that page costs more than the entry (docs/decisions/0020). Whoever
+    asks where the queue ends, or for one of its entries, has them in the file by then. A queue that grows fast
+    has a desk for more of them, and writes many at a time by a system call (docs/decisions/0025).
+    """
+
+    def __init__(self, bytes topic not None, int32_t queue_id, int64_t file_bytes, *, bint is_schedule=False):
+        if file_bytes % QUEUE_ENTRY_BYTES:
+            raise ValueError("a queue file holds whole entries")
+        self.file_bytes = file_bytes
+        self.topic = topic
+        self.queue_id = queue_id
+        self.is_schedule = is_schedule
+        self.index_prefix_hash = java_hash_from(0, <const uint8_t*> PyBytes_AS_STRING(topic), len(topic))
+        self.index_prefix_hash = java_hash_from(self.index_prefix_hash, <const uint8_t*> b"#", 1)
+        self.end_offset = self.min_offset = self.reserved_end = 0
+        self.kept_count = 0
+        self.kept = self.near
+        self.kept_max = KEPT_ENTRIES_MAX
+        self.desk = NULL
+        self.descriptor = -1
+        self.has_mapped = False
+        self.is_waiting = False
+        self.find_tail()
+
+    def __dealloc__(self):
+        if self.descriptor >= 0:
+            close(self.descriptor)
+        PyMem_Free(self.desk)
+
+    def write_by(self, int descriptor) -> None:
+        """Write into the newest file by calls on this descriptor, which is the queue's to close; -1: through the map."""
+        self.write_kept()
+        if self.descriptor >= 0:
+            close(self.descriptor)
+        self.descriptor = -1
+        self.kept = self.near
+        self.kept_max = KEPT_ENTRIES_MAX
+        if descriptor < 0:
+            PyMem_Free(self.desk)
+            self.desk = NULL
+            return
+        if self.desk == NULL:
+            self.desk = <uint8_t*> PyMem_Malloc(QUEUE_DESK_ENTRIES * QUEUE_ENTRY_BYTES)
+            if self.desk == NULL:
+                close(descriptor)
+                raise MemoryError
+        self.descriptor = descriptor
+        self.kept = self.desk
+        self.kept_max = QUEUE_DESK_ENTRIES
+
+    @property
+    def writes_by_calls(self) -> bool:
+        """Whether many entries are written at a time, by calls."""
+        return self.descriptor >= 0
+
+    def take_mapped(self) -> bool:
+        """Whether entries were written through the map since the last call."""
+        cdef bint has_mapped = self.has_mapped
+        self.has_mapped = False
+        return has_mapped
+
+    def add(self, int64_t position, buffer) -> None:
+        """Take the next file, which begins at `position`; a first file may begin anywhere."""
+        self.write_by(-1)
+        Maps.add(self, position, buffer)
+        self.find_tail()
+
+    def drop_first(self) -> None:
+        """Forget the oldest file."""
+        self.write_kept()
+        Maps.drop_first(self)
+        self.find_tail()
+
+    def drop_last(self) -> None:
+        """Forget the newest file."""
+        self.write_by(-1)
+        Maps.drop_last(self)
+        self.find_tail()
+
+    def settle(self) -> None:
+        """Put the entries kept here into the file, for whoever reads it without asking."""
+        self.write_kept()
+
+    @property
+    def end(self) -> int:
+        """The next entry to be written; those before it are in the file."""
+        self.write_kept()
+        return self.end_offset
+
+    @end.setter
+    def end(self, int64_t queue_offset) -> None:
+        self.write_kept()
+        self.end_offset = queue_offset
+
+    cdef uint8_t* at(self, int64_t position) noexcept nogil:
+        """The byte at a position, or NULL when no mapped file holds it."""
+        self.write_kept()
+        return Maps.at(self, position)
+
+    cdef void write_kept(self) noexcept nogil:
+        """Put the entries kept here into the file."""
+        cdef uint8_t* kept = self.kept
+        cdef uint8_t* to = self.kept_to
+        cdef int64_t size = self.kept_count * QUEUE_ENTRY_BYTES
+        cdef int i
+        if (self.kept_count >= QUEUE_CALL_ENTRIES and self.tail <= to < self.tail + self.file_bytes
+                and pwrite(self.descriptor, kept, size, to - self.tail) == size):
+            self.kept_count = 0
+            return
+        if self.kept_count:
+            self.has_mapped = True  # also by what a call cannot write; a sync will tell why
+        for i in range(self.kept_count):
+            memcpy(to, kept, 8)
+            memcpy(to + 12, kept + 12, 8)
+            publish()
+            memcpy(to + 8, kept + 8, 4)  # the size last, as `save_entry` does
+            kept += QUEUE_ENTRY_BYTES
+            to += QUEUE_ENTRY_BYTES
+        self.kept_count = 0
+
+    cdef void find_tail(self) noexcept:
+        """Keep the newest file at hand: a queue among thousands is found with few cache misses."""
+        self.tail = self.pointers[self.count - 1] if self.count else NULL
+        self.tail_end = (self.first_position + self.count * self.file_bytes) // QUEUE_ENTRY_BYTES
+        self.tail_first = self.tail_end - (self.file_bytes // QUEUE_ENTRY_BYTES if self.count else 0)
+
+    def entry(self, int64_t queue_offset) -> tuple[int, int, int] | None:
+        """(log offset, record size, tags code) of one entry, or None when it is not there."""
+        cdef uint8_t* at = self.at(queue_offset * QUEUE_ENTRY_BYTES)
+        if at == NULL or load32(at + 8) == 0:
+            return None
+        return <int64_t> load64(at), <int32_t> load32(at + 8), <int64_t> load64(at + 12)
+
+    def pad(self, int64_t first, int64_t end) -> None:
+        """Mark entries as never used, so that a queue may begin above zero or step over a hole."""
+        cdef int64_t offset
+        cdef uint8_t* at
+        for offset in range(first, end):
+            at = self.at(offset * QUEUE_ENTRY_BYTES)
+            if at == NULL:
+                raise IndexError(f"queue entry {offset} is not mapped")
+            save64(at, 0)
+            save32(at + 8, PADDING_SIZE)
+            save64(at + 12, 0)
+
+    def clear(self, int64_t first, int64_t end) -> None:
+        """Zero entries [first, end): zero is how a queue ends."""
+        cdef int64_t offset
+        cdef uint8_t* at
+        for offset in range(first, end):
+            at = self.at(offset * QUEUE_ENTRY_BYTES)
+            if at != NULL:
+                memset(at, 0, QUEUE_ENTRY_BYTES)
+
+    def first_from(self, int64_t log_offset) -> int:
+        """The first entry in [min_offset, end) that points at or beyond `log_offset`."""
+        cdef int64_t low = max(self.min_offset, self.first_position // QUEUE_ENTRY_BYTES)
+        cdef int64_t high = self.end_offset
+        cdef int64_t middle
+        while low < high:
+            middle = (low + high) // 2
+            if points_below(self, middle, log_offset):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+
+cdef void expect_queue(Queue queue) noexcept nogil:
+    """Have what an append touches of the queue on its way from memory."""
+    expect_write(<const void*> queue)
+    expect_write(<const void*> &queue.tail)
+    expect_write(<const void*> &queue.min_offset)
+
+
+cdef uint8_t* end_entry_of(Queue queue) noexcept nogil:
+    """Where the next entry of a queue goes, or NULL when no mapped file has room for it."""
+    if queue.tail_first <= queue.end_offset < queue.tail_end:
+        return queue.tail + (queue.end_offset - queue.tail_first) * QUEUE_ENTRY_BYTES
+    return queue.at(queue.end_offset * QUEUE_ENTRY_BYTES)
+
+
+cdef bint has_entry_room(Queue queue, int64_t count) noexcept nogil:
+    """Whether the next `count` entries have blocks and a mapped file."""
+    cdef int64_t last = queue.end_offset + count - 1
+    return last < queue.reserved_end and (
+        queue.tail_first <= last < queue.tail_end or queue.at(last * QUEUE_ENTRY_BYTES) != NULL)
+
+
+cdef uint8_t* next_kept_of(Queue queue) noexcept nogil:
+    """Where the next entry is written first."""
+    return queue.kept + (queue.kept_count if queue.kept_count < queue.kept_max else 0) * QUEUE_ENTRY_BYTES
+
+
+cdef void keep_entry(Queue queue, uint8_t* to, int64_t log_offset, int64_t size, int64_t tags) noexcept nogil:
+    """Take the entry that belongs at `to`; it is in the file once `kept_max` are, or somebody asks."""
+    if queue.kept_count == queue.kept_max or (
+            queue.kept_count and to != queue.kept_to + queue.kept_count * QUEUE_ENTRY_BYTES):
+        queue.write_kept()
+    if queue.kept_count == 0:
+        queue.kept_to = to
+    save_entry(queue.kept + queue.kept_count * QUEUE_ENTRY_BYTES, log_offset, size, tags)
+    queue.kept_count += 1
+
+
+cdef void save_entry(uint8_t* at, int64_t log_offset, int64_t size, int64_t tags) noexcept nogil:
+    save64(at, log_offset)
+    save64(at + 12, tags)
+    publish()
+    save32(at + 8, <uint32_t> size)
+
+
+cdef bint points_below(Queue queue, int64_t queue_offset, int64_t log_offset) noexcept nogil:
+    cdef uint8_t* at = queue.at(queue_offset * QUEUE_ENTRY_BYTES)
+    return at != NULL and <int32_t> load32(at + 8) > 0 and <int64_t> load64(at) < log_offset
