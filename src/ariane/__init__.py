@@ -9,34 +9,52 @@ from __future__ import annotations
 from importlib import import_module
 
 __all__ = [
+    "Admin",
     "Client",
     "Dedup",
+    "Limits",
+    "LitePullConsumer",
     "MemoryStore",
     "Message",
     "MessageQueue",
     "Producer",
     "PullConsumer",
+    "PullStatus",
+    "Pulled",
     "PushConsumer",
+    "QueueStats",
     "ReceivedMessage",
     "RedisStore",
     "Retry",
     "RetryLater",
+    "Selector",
     "SendReceipt",
     "SendStatus",
+    "SimpleConsumer",
     "SqliteStore",
     "Start",
+    "StoredMessage",
+    "Strategy",
+    "Subscription",
+    "TopicRoute",
+    "Track",
+    "TrackType",
+    "Transaction",
     "TransactionState",
     "by_hash",
+    "strategies",
     "sync",
 ]
+
+_MODULES = {"strategies": "ariane.client.rebalance", "sync": "ariane.sync"}
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'ariane' has no attribute {name!r}")
     value: object = (
-        import_module("ariane.sync")
-        if name == "sync"
+        import_module(_MODULES[name])
+        if name in _MODULES
         else getattr(import_module("ariane.client"), name)
     )
     globals()[name] = value

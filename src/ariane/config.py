@@ -27,7 +27,7 @@ Percent = Annotated[int, Meta(ge=0, le=100)]
 Name = Annotated[str, Meta(min_length=1)]
 FLUSH_MODES: Final = ("ASYNC_FLUSH", "SYNC_FLUSH")
 TIMER_PRECISIONS_MS: Final = (100, 200, 500, 1000)
-ROLES: Final = ("ASYNC_MASTER", "SYNC_MASTER")  # without replicas there is no difference
+ROLE: Final = "ASYNC_MASTER"
 REQUEST_MODES: Final = ("PULL", "POP")
 QUEUE_ENTRY_BYTES: Final = 20
 HOURS_PER_DAY: Final = 24
@@ -49,8 +49,8 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_interval_ms: Positive = field(
         name="flushConsumeQueueThoroughInterval", default=10_000
     )
-    staging_enabled: bool = field(name="transientStorePoolEnable", default=False)
-    staging_commit_interval_ms: Positive = field(name="commitIntervalCommitLog", default=200)
+    transient_pool_enabled: bool = field(name="transientStorePoolEnable", default=False)
+    transient_pool_commit_interval_ms: Positive = field(name="commitIntervalCommitLog", default=200)
     message_bytes_max: Positive = field(name="maxMessageSize", default=4 * MIB)
     retention_hours: Natural = field(name="fileReservedTime", default=72)
     delete_hours: str = field(name="deleteWhen", default="04")  # local hours, ";" between them
@@ -136,8 +136,11 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     send_wait_max_ms: Positive = field(name="waitTimeMillsInSendQueue", default=200)
     pull_wait_max_ms: Positive = field(name="waitTimeMillsInPullQueue", default=5_000)
     fast_failure: bool = field(name="brokerFastFailureEnable", default=True)
+    connections_max: Positive = field(name="maxConnections", default=16_000)
+    host_connections_max: Positive = field(name="maxConnectionsPerAddress", default=12_000)
     store_replies: bool = field(name="storeReplyMessageEnable", default=True)
     trace_topic_enabled: bool = field(name="traceTopicEnable", default=False)
+    checks_message_types: bool = field(name="enableTopicMessageTypeCheck", default=False)
     vip_port: bool = field(name="vipChannelEnable", default=True)
     notify_consumer_changes: bool = field(name="notifyConsumerIdsChangedEnable", default=True)
     property_filters: bool = field(name="enablePropertyFilter", default=True)  # Apache: false
@@ -152,6 +155,11 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     waiting_pops_max: Positive = field(name="maxPopPollingSize", default=100_000)
     waiting_pops_per_queue_max: Positive = field(name="popPollingSize", default=1_024)
     retry_first_percent: Natural = field(name="popFromRetryProbability", default=20)
+    priority_retry_first_percent: Natural = field(
+        name="popFromRetryProbabilityForPriority", default=0
+    )
+    priority_ascends: bool = field(name="priorityOrderAsc", default=True)  # 0 is the lowest
+    separate_retry_queues: bool = field(name="useSeparateRetryQueue", default=False)
     retry_topics_v2: bool = field(name="enableRetryTopicV2", default=False)
     reads_retry_topics_v1: bool = field(name="retrieveMessageFromPopRetryTopicV1", default=True)
     shows_retry_topics: bool = field(name="popResponseReturnActualRetryTopic", default=False)
@@ -161,8 +169,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     assigns_queues: bool = field(name="serverLoadBalancerEnable", default=True)
 
     def __post_init__(self) -> None:
-        if self.role not in ROLES:
-            raise ValueError(_unusable("brokerRole", self.role, ROLES))
+        if self.role != ROLE:
+            reason = f"{ROLE}, since there are no replicas to wait for or to be"
+            raise ValueError(_unusable("brokerRole", self.role, [reason]))
         if self.broker_id != 0:
             raise ValueError(
                 _unusable("brokerId", str(self.broker_id), ["0, since there are only masters"])

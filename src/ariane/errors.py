@@ -13,9 +13,9 @@ ArianeError
 │   ├── StoreReadOnly
 │   └── UnsupportedStore
 ├── RequestRejected      the broker or name server says no, with a response code
-├── ClientError          what a caller of the client meets
-│   ├── RequestTimeout
-│   ├── ConnectionLost
+├── ClientError          what a caller of the client meets; `retriable` or not
+│   ├── RequestTimeout   also a TimeoutError
+│   ├── ConnectionLost   also a ConnectionError
 │   ├── RouteNotFound
 │   ├── RequestFailed    the answer was an error; carries the peer's code
 │   │   ├── BrokerBusy         flow control: slow down
@@ -24,7 +24,8 @@ ArianeError
 │   │   ├── UnknownTopic
 │   │   ├── UnknownGroup
 │   │   └── MessageRefused     no broker will take this message as it is
-│   └── InvalidMessage   refused before it was sent
+│   └── InvalidArgument  a value that cannot be used; also a ValueError
+│       └── InvalidMessage     refused before it was sent
 ├── DataLoss             a reader of ranges wants messages that are gone
 ├── AccessImpossible     a way to the bytes that was asked for cannot be had
 └── ConfigError
@@ -140,33 +141,46 @@ class BadFilter(RequestRejected):
 class ClientError(ArianeError):
     """A client call that did not succeed."""
 
+    retriable = False  # whether the same call, made again later, may succeed
 
-class RequestTimeout(ClientError):
+
+class RequestTimeout(ClientError, TimeoutError):
     """No answer within the time allowed; the request may or may not have been carried out."""
 
+    retriable = True
 
-class ConnectionLost(ClientError):
+
+class ConnectionLost(ClientError, ConnectionError):
     """The connection could not be made, or broke before the answer came."""
+
+    retriable = True
 
 
 class RouteNotFound(ClientError):
     """No broker is known to serve the topic."""
 
+    retriable = True
+
 
 class RequestFailed(ClientError):
-    """The peer answered with an error code; `hint` says what may help."""
+    """The peer answered with an error code; `hint` says what may help.
+
+    The code is a `ResponseCode`, or a number when it is none that is known.
+    """
 
     hint = ""
 
     def __init__(self, code: int, remark: str) -> None:
         try:
-            name = ResponseCode(code).name
+            code = ResponseCode(code)
+            name = code.name
         except ValueError:
             name = "UNKNOWN"
         said = f"{name} ({code}): {remark}" if remark else f"{name} ({code})"
         super().__init__(f"{said}; {self.hint}" if self.hint else said)
         self.code = code
         self.remark = remark
+        self.retriable = code in _RETRIABLE
 
     def __reduce__(self) -> tuple[type[RequestFailed], tuple[int, str]]:
         """How it is copied, and sent to other processes."""
@@ -214,6 +228,17 @@ class MessageRefused(RequestFailed):
     hint = "change the message; sending it again will not help"
 
 
+# Another try, at another moment, may meet a broker that can.
+_RETRIABLE = frozenset(
+    {
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.FLOW_CONTROL,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.GO_AWAY,
+    }
+)
+
 _CAUSES: dict[int, type[RequestFailed]] = {
     ResponseCode.SYSTEM_BUSY: BrokerBusy,
     ResponseCode.FLOW_CONTROL: BrokerBusy,
@@ -226,7 +251,11 @@ _CAUSES: dict[int, type[RequestFailed]] = {
 }
 
 
-class InvalidMessage(ClientError):
+class InvalidArgument(ClientError, ValueError):
+    """A value that cannot be used; the message says which and what is taken instead."""
+
+
+class InvalidMessage(InvalidArgument):
     """A message that no broker would take; nothing was sent."""
 
 

@@ -20,6 +20,7 @@ from ariane.broker.consumer_filters import FilterTable
 from ariane.broker.dispatch import dispatch
 from ariane.broker.flow_control import FlowControl
 from ariane.broker.hot_lane import HotLane
+from ariane.broker.journal import Journal
 from ariane.broker.locks import QueueLocks
 from ariane.broker.long_polling import LongPolling
 from ariane.broker.persistence import Saver, ThreadSaver
@@ -163,7 +164,12 @@ class Broker:
             loop.call_soon_threadsafe(call)
 
         write = partial(config_files.persist, self._disk)
-        self._saver = ThreadSaver(write, post) if self._has_threads else Saver(write)
+        journal_of = partial(Journal, self._disk)
+        self._saver = (
+            ThreadSaver(write, journal_of, post)
+            if self._has_threads
+            else Saver(write, journal_of=journal_of)
+        )
         updates = ConfigUpdates(self._clock, self._saver)
         updates.load(self._disk)
         open_store = partial(Store.open, store_host=address)
@@ -178,13 +184,13 @@ class Broker:
                 store,
                 self._saver,
                 updates,
+                disk=self._disk,
                 timers=self._timers,
                 random=self._random,
                 address=address,
                 connections=lambda: self.connections,
             )
-            for table in (state.topics, state.groups, state.offsets, state.schedule):
-                table.load(self._disk)
+            state.schedule.load(self._disk)
             state.filters.load(self._disk)
             if store.was_killed:
                 state.offsets.correct(store.max_offset)
@@ -222,6 +228,8 @@ class Broker:
             handler=handler if self._intercept is None else self._intercept(handler),
             decoder_of=self.state.lane.reader_of if self._intercept is None else None,
             on_close=self.state.clients.closed,
+            connections_max=self._config.connections_max,
+            host_connections_max=self._config.host_connections_max,
             timers=self._timers,
             limits=self._limits,
             poller=self._poller,
@@ -230,7 +238,7 @@ class Broker:
     def _schedule(self) -> None:
         """Everything that is done by the clock."""
         state = self.state
-        self._jobs += [*state.stats.start(self._timers), state.clients.start(self._timers)]
+        self._jobs += [*state.stats.start(self._timers), state.clients.start()]
         self._every(TICK_S, state.store.tick)
         self._every(LEASE_SCAN_S, state.locks.forget_expired)
         self._every(state.config.offset_persist_interval_ms / 1000, self._save)
@@ -255,21 +263,23 @@ class Broker:
 
     def _close(self) -> None:
         """Write everything for the last time, and stop the store cleanly."""
+        steps: list[Callable[[], object]] = []
         if self._poller is not None:
-            self._poller.close()
+            steps.append(self._poller.close)
         if self._saver is not None:
-            self._saver.close()
-        if self._state is None:
-            return
-        self._state.transactions.stop()
-        for file in (self._state.topics.file, self._state.groups.file, self._state.updates.file):
-            file.save_now()
-        self._state.pop.save_now()
-        self._state.offsets.save_now()
-        self._state.filters.save_now()
-        self._state.staging.save_now()
-        self._state.schedule.save_now()
-        self._state.store.stop()
+            steps.append(self._saver.close)
+        if (state := self._state) is not None:
+            files = (state.topics.file, state.groups.file, state.updates.file)
+            steps += [state.transactions.stop, *(file.save_now for file in files)]
+            steps += [state.pop.save_now, state.filters.save_now]
+            if state.store.read_only_reason is None:  # else pops may have moved on without a note
+                steps.append(state.offsets.save_now)
+            steps += [state.staging.save_now, state.schedule.save_now, state.store.stop]
+        for step in steps:
+            try:
+                step()
+            except Exception:  # the store must be stopped whatever became of the rest
+                logger.exception("a step of stopping failed")
 
 
 def assemble(
@@ -278,12 +288,16 @@ def assemble(
     saver: Saver,
     updates: ConfigUpdates | None = None,
     *,
+    disk: Disk,
     timers: Timers,
     random: Random,
     address: tuple[str, int],
     connections: Callable[[], Iterable[Connection]] = tuple,
 ) -> BrokerState:
-    """Everything the handlers share, with its parts made to hear of each other."""
+    """Everything the handlers share, with its parts made to hear of each other.
+
+    The tables are loaded here, since parts go by them when they are made.
+    """
     clock = timers.clock
     state = BrokerState(
         config=config,
@@ -295,7 +309,7 @@ def assemble(
         topics=TopicTable(config, clock, saver),
         groups=GroupTable(config, clock, saver),
         offsets=OffsetTable(clock, saver),
-        clients=ClientRegistry(clock),
+        clients=ClientRegistry(timers),
         filters=FilterTable(clock, saver),
         locks=QueueLocks(clock),
         stats=Stats(clock),
@@ -306,7 +320,9 @@ def assemble(
         store_host=address,
         updates=updates or ConfigUpdates(clock, saver),
     )
-    state.clients.may_notify = state.may_notify
+    for table in (state.topics, state.groups, state.offsets):
+        table.load(disk)
+    state.clients.notices.may_notify = state.may_notify
     state.clients.on_subscribe.append(state.filters.register)
     state.schedule = Schedule(state, saver)
     state.timer = TimerService(state)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 from ariane.broker.flow_control import Busy
 from ariane.broker.requests import Reply, Request
 from ariane.codes import ResponseCode
-from ariane.kernel.bulk import BulkRead
 from ariane.protocol.command import LENGTHS, Command, reply
 from ariane.protocol.headers.bulk import BulkReadHeader, BulkReadReply
+from ariane.store.bulk import BulkRead
 from ariane.topics import TOOLS_GROUP
 
 if TYPE_CHECKING:

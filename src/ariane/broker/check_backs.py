@@ -10,8 +10,6 @@ from collections.abc import Callable
 from typing import Final
 
 from ariane.broker import half_messages, placing
-from ariane.broker.half_messages import GROUP_KEY
-from ariane.broker.messages import UNIQUE_KEY
 from ariane.broker.state import BrokerState
 from ariane.broker.system_topics import READ_WRITE
 from ariane.broker.transaction_checks import Half, Ledger
@@ -22,6 +20,7 @@ from ariane.protocol.bodies import TopicConfig
 from ariane.protocol.command import request
 from ariane.protocol.headers.transactions import CheckTransactionHeader
 from ariane.protocol.message import StoredMessage
+from ariane.protocol.properties import PRODUCER_GROUP, UNIQUE_KEY
 from ariane.remoting.connection import Connection
 from ariane.store.messages import Placed
 from ariane.topics import DISCARD_TOPIC, HALF_TOPIC
@@ -36,6 +35,7 @@ class CheckBacks:
 
     def __init__(self, state: BrokerState, ledger: Ledger, note: Callable[[int], None]) -> None:
         self.asked = self.without_producer = self.discarded = 0
+        self.in_the_way: dict[int, str] = {}  # what could not be copied, and why
         self._state = state
         self._ledger = ledger
         self._note = note
@@ -70,9 +70,13 @@ class CheckBacks:
                     write_queue_count=1,
                 )
             )
-        placing.place(state, half_messages.discarded_of(self._existing(queue_offset)))
+        placing.place(state, half_messages.discarded_of(self._existing(queue_offset)), again=True)
         self._note(queue_offset)
         self.discarded += 1
+
+    def look_past(self, queue_offset: int, error: Exception) -> None:
+        """Leave it where it is: it alone stands in the way, and the others must go on."""
+        self.in_the_way[queue_offset] = str(error)
 
     def _half_at(self, queue_offset: int) -> StoredMessage | None:
         if self._last is None or self._last.queue_offset != queue_offset:
@@ -88,10 +92,11 @@ class CheckBacks:
 
     def _place_copy(self, half: StoredMessage, check_times: int) -> Placed:
         first_offset = self._ledger.first_of(half.queue_offset)
-        return placing.place(self._state, half_messages.copy_of(half, first_offset, check_times))
+        copy = half_messages.copy_of(half, first_offset, check_times)
+        return placing.place(self._state, copy, again=True)
 
     def _ask(self, half: StoredMessage, placed: Placed) -> None:
-        connection = self._producer_of(half.properties.get(GROUP_KEY, ""))
+        connection = self._producer_of(half.properties.get(PRODUCER_GROUP, ""))
         if connection is None:
             self.without_producer += 1
             return

@@ -2,8 +2,8 @@
 
 Membership belongs to a connection and ends with it, at once when it closes or after two minutes
 without a heartbeat. Whenever the members or the topics of a clustering group change, its members
-are told (NOTIFY_CONSUMER_IDS_CHANGED), so that they share the queues out anew without waiting for
-their own timers. A client that reconnects may be here twice until its old connection closes.
+are told (`notices.py`), so that they share the queues out anew without waiting for their own
+timers. A client that reconnects may be here twice until its old connection closes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ariane.broker.filters import TAG, TAG_TYPES, tag_codes_of
-from ariane.clock import Clock, Timer, Timers
-from ariane.codes import RequestCode
-from ariane.protocol.bodies import ConsumerData, SubscriptionData
+from ariane.broker.notices import Notices
+from ariane.clock import Timer, Timers
+from ariane.protocol import fastjson
+from ariane.protocol.bodies import ConsumerData, ConsumerList, SubscriptionData
 from ariane.protocol.bodies.clients import BROADCASTING
-from ariane.protocol.command import request
-from ariane.protocol.headers.groups import ConsumerGroupHeader
 from ariane.remoting.connection import Connection
 
 LOGGER: Final = logging.getLogger("ariane.broker")
@@ -74,6 +73,8 @@ class ConsumerGroup:
     consume_from_where: str = ""
     members: dict[Connection, Client] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)  # by topic
+    _client_ids: list[str] | None = None  # until the members change
+    _id_list: bytes | None = None
 
     @property
     def is_broadcast(self) -> bool:
@@ -86,7 +87,28 @@ class ConsumerGroup:
 
     def client_ids(self) -> list[str]:
         """Every member once, however many connections it has."""
-        return sorted({member.client_id for member in self.members.values()})
+        if self._client_ids is None:
+            self._client_ids = sorted({member.client_id for member in self.members.values()})
+        return self._client_ids
+
+    def id_list(self) -> bytes:
+        """The members as they are told to each of them, encoded once for all who ask."""
+        if self._id_list is None:
+            self._id_list = fastjson.encode(ConsumerList(client_ids=self.client_ids()))
+        return self._id_list
+
+    def enter(self, client: Client) -> bool:
+        """Put a member in, or its newest heartbeat; True for a new member."""
+        known = self.members.get(client.connection)
+        self.members[client.connection] = client
+        if known is None or known.client_id != client.client_id:
+            self._client_ids = self._id_list = None
+        return known is None
+
+    def remove(self, connection: Connection) -> None:
+        """Take a member out."""
+        del self.members[connection]
+        self._client_ids = self._id_list = None
 
     def subscribe(self, subscriptions: Iterable[SubscriptionData]) -> bool:
         """Take over a member's subscriptions; True when topics came or went."""
@@ -105,21 +127,22 @@ Members = dict[Connection, Client]
 class ClientRegistry:
     """Every client known to this broker."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, timers: Timers) -> None:
         self.consumers: dict[str, ConsumerGroup] = {}
         self.producers: dict[str, Members] = {}
         self.on_change: list[Callable[[str], None]] = []  # told the group whose subscriptions moved
         # Told a group and what a member of it just subscribed to; none of it when none is left.
         self.on_subscribe: list[Callable[[str, Sequence[SubscriptionData]], None]] = []
-        self.may_notify: Callable[[str], bool] = lambda group: True
-        self._clock = clock
+        self.notices = Notices(self.consumers, timers)
+        self._timers = timers
+        self._clock = timers.clock
         self._consumes: dict[Connection, set[str]] = {}  # the groups behind each connection
         self._produces: dict[Connection, set[str]] = {}
         self._producers: dict[str, Client] = {}  # by client id, where it was heard last
 
-    def start(self, timers: Timers) -> Timer:
+    def start(self) -> Timer:
         """Look for the silent from now on, until the timer is cancelled."""
-        return timers.every(SCAN_INTERVAL_S, self.expire)
+        return self._timers.every(SCAN_INTERVAL_S, self.expire)
 
     def consumer_group(self, name: str) -> ConsumerGroup | None:
         """A group with its members and subscriptions, if any member is online."""
@@ -144,7 +167,7 @@ class ClientRegistry:
     def join(self, client: Client, data: ConsumerData) -> None:
         """Enter or refresh a consumer, and take over its subscriptions for the group."""
         group = self._group(data)
-        is_new = self._enter(client, group.name, group.members, self._consumes)
+        is_new = self._enter_consumer(client, group)
         before = group.subscriptions
         has_other_topics = group.subscribe(data.subscriptions)
         for listener in self.on_subscribe:
@@ -152,14 +175,14 @@ class ClientRegistry:
         if group.subscriptions != before:
             self._tell(group.name)
         if is_new or has_other_topics:
-            self._notify(group)
+            self.notices.changed(group.name)
 
     def refresh(self, client: Client, data: ConsumerData) -> bool:
         """Enter or refresh a consumer that left its subscriptions out; False: they are needed."""
         group = self._group(data)
         known = group.members.get(client.connection)
-        if self._enter(client, group.name, group.members, self._consumes):
-            self._notify(group)
+        if self._enter_consumer(client, group):
+            self.notices.changed(group.name)
         return known is not None and known.fingerprint == client.fingerprint
 
     def producer(self, client_id: str) -> Client | None:
@@ -168,8 +191,10 @@ class ClientRegistry:
 
     def produce(self, client: Client, group: str) -> None:
         """Enter or refresh a producer."""
+        self._heard(client)
         self._producers[client.client_id] = client
-        self._enter(client, group, self.producers.setdefault(group, {}), self._produces)
+        self.producers.setdefault(group, {})[client.connection] = client
+        self._produces.setdefault(client.connection, set()).add(group)
 
     def leave(
         self, connection: Connection, *, consumer_group: str | None, producer_group: str | None
@@ -211,14 +236,13 @@ class ClientRegistry:
         group.consume_from_where = data.consume_from_where
         return group
 
-    def _enter(
-        self, client: Client, group: str, members: Members, groups: dict[Connection, set[str]]
-    ) -> bool:
-        is_new = client.connection not in members
+    def _enter_consumer(self, client: Client, group: ConsumerGroup) -> bool:
+        self._heard(client)
+        self._consumes.setdefault(client.connection, set()).add(group.name)
+        return group.enter(client)
+
+    def _heard(self, client: Client) -> None:
         client.seen_s, client.seen_ms = self._clock.monotonic_s(), self._clock.wall_ms()
-        members[client.connection] = client
-        groups.setdefault(client.connection, set()).add(group)
-        return is_new
 
     def _remove_producer(self, connection: Connection, group: str) -> None:
         members = self.producers[group]
@@ -234,21 +258,14 @@ class ClientRegistry:
 
     def _remove_consumer(self, connection: Connection, name: str) -> None:
         group = self.consumers[name]
-        del group.members[connection]
+        group.remove(connection)
         if group.members:
-            self._notify(group)
+            self.notices.changed(name)
         else:
             del self.consumers[name]
             for listener in self.on_subscribe:
                 listener(name, ())
             self._tell(name)
-
-    def _notify(self, group: ConsumerGroup) -> None:
-        if group.is_broadcast or not self.may_notify(group.name):
-            return
-        header = ConsumerGroupHeader(group=group.name)
-        for connection in list(group.members):
-            connection.send(request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, one_way=True))
 
     def _tell(self, group: str) -> None:
         for listener in self.on_change:

@@ -1,5 +1,8 @@
 """Settings that may be changed while the broker runs: an allow-list with ranges, and nothing else.
 
+Those of Apache's broker that name a mechanism inside it (`inner_settings.py`) are taken as well,
+and nothing goes by them.
+
 Paths, addresses, names and whatever could make the broker run or write something elsewhere are not
 on it and never will be. What was changed is kept in `config/broker.properties` and wins over the
 configuration file at the next start.
@@ -13,6 +16,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from ariane.broker.inner_settings import INNER, SHOWN_AS, VALUE
 from ariane.broker.persistence import SavedFile, Saver
 from ariane.broker.state import BrokerState
 from ariane.broker.tables import next_version
@@ -41,13 +45,16 @@ ALLOWED: Final[dict[str, range | None]] = {
     "diskMaxUsedSpaceRatio": range(10, 96),
     "enablePropertyFilter": None,
     "enableRetryTopicV2": None,
+    "enableTopicMessageTypeCheck": None,
     "fileReservedTime": range(1, 10 * YEAR_HOURS),
     "longPollingEnable": None,
     "maxPopPollingSize": range(1, 1_000_001),
     "notifyConsumerIdsChangedEnable": None,
     "osPageCacheBusyTimeOutMills": range(10, 600_001),
     "popFromRetryProbability": range(101),
+    "popFromRetryProbabilityForPriority": range(101),
     "popPollingSize": range(1, 1_000_001),
+    "priorityOrderAsc": None,
     "recallMessageEnable": None,
     "rejectTransactionMessage": None,
     "serverLoadBalancerEnable": None,
@@ -55,6 +62,7 @@ ALLOWED: Final[dict[str, range | None]] = {
     "timerCongestNumEachSlot": range(1, 2**31),
     "timerMaxDelaySec": range(1, YEAR_HOURS * 3600),
     "traceOn": None,
+    "useSeparateRetryQueue": None,
     "useServerSideResetOffset": None,
     "transactionCheckInterval": range(100, 3_600_001),
     "transactionCheckMax": range(1, 10_001),
@@ -82,7 +90,7 @@ class ConfigUpdates:
         """Take over what was changed before the last stop; raises CorruptFile."""
         found = config_files.load(disk, UPDATES_PATH, lambda data: parse_properties(data.decode()))
         for key, value in (found or {}).items():
-            if key in ALLOWED:
+            if key in ALLOWED or key in INNER:
                 LOGGER.info("setting changed at run time is kept key=%s value=%s", key, value)
                 self.values[key] = value
             else:
@@ -108,6 +116,13 @@ class ConfigUpdates:
         for listener in self.on_change:
             listener()
         LOGGER.info("settings changed %s", " ".join(f"{k}={v}" for k, v in properties.items()))
+        if idle := sorted(INNER & properties.keys()):
+            LOGGER.warning("settings without effect here, taken all the same: %s", " ".join(idle))
+
+    def without_effect(self) -> dict[str, str]:
+        """What was set and nothing goes by, as it is shown: each, and all their names."""
+        found = {key: value for key, value in self.values.items() if key in INNER}
+        return found | {SHOWN_AS: ";".join(sorted(found))} if found else {}
 
     def _encode(self) -> bytes:
         return "".join(f"{key}={value}\n" for key, value in sorted(self.values.items())).encode()
@@ -115,6 +130,10 @@ class ConfigUpdates:
 
 def check(key: str, value: str) -> None:
     """Raise RequestRejected unless the key may be changed and takes the value."""
+    if key in INNER:
+        if VALUE.fullmatch(value) is None:
+            raise InvalidParameter(f"{key}={value[:100]!r} is not a number, a flag or a word")
+        return
     if key not in ALLOWED:
         raise RequestRejected(
             f"{key} cannot be changed while the broker runs; "

@@ -1,8 +1,8 @@
 """How far each group has consumed each queue: `config/consumerOffset.json`.
 
 The offsets of one "topic@group" are one plain dict, queue id -> consume offset, that the hot lane
-writes to without calling anybody. So nothing marks this table changed: each save encodes it, and
-writes only what differs from the last time.
+writes to without calling anybody. So nothing marks this table changed: each save compares it with
+what was saved the last time, and has a copy written when they differ.
 
 A reset asked for by an administrator waits here for the next pull of that queue, which is answered
 with "offset moved" once; until then commits are ignored, for they tell of the old place.
@@ -11,7 +11,7 @@ with "offset moved" once; until then commits are ignored, for they tell of the o
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from ariane.broker import pretty
@@ -41,7 +41,7 @@ class OffsetTable:
         self._offsets: dict[str, Offsets] = {}
         self._pulled: dict[str, Offsets] = {}  # where pulls stand: ahead of commits, not saved
         self._resets: dict[str, Offsets] = {}  # not saved
-        self._text = pretty.number_maps({})  # of the offsets, as last handed to the file
+        self._saved: dict[str, Offsets] = {}  # the offsets, as last handed to the file
 
     def offsets_of(self, topic: str, group: str) -> Offsets:
         """The live offsets of a group on a topic; writing to the dict commits."""
@@ -129,7 +129,7 @@ class OffsetTable:
             return
         self._offsets = saved.offsets
         self.version = saved.data_version
-        self._text = pretty.number_maps(self._offsets)
+        self._saved = self._copy()
 
     def correct(self, end_of: Callable[[str, int], int]) -> int:
         """Bring back who stands behind the end of a queue, to be asked at a start; how many did.
@@ -162,41 +162,51 @@ class OffsetTable:
 
     def table(self) -> ConsumerOffsets:
         """Everything, as it is shown and saved."""
-        offsets = {key: dict(offsets) for key, offsets in self._offsets.items() if offsets}
+        offsets = self._copy()
         return ConsumerOffsets(
-            data_version=self.version, group_topics=self._group_topics(), offsets=offsets
+            data_version=self.version, group_topics=_group_topics(offsets), offsets=offsets
         )
 
-    def _pairs(self) -> list[tuple[str, str]]:
-        """(topic, group) of everything with progress; broadcast keys have a third part, skipped."""
-        parts = [key.split("@") for key, offsets in self._offsets.items() if offsets]
-        return [(pair[0], pair[1]) for pair in parts if len(pair) == 2]
+    def _copy(self) -> dict[str, Offsets]:
+        return {key: offsets.copy() for key, offsets in self._offsets.items() if offsets}
 
-    def _group_topics(self) -> dict[str, list[str]]:
-        group_topics: dict[str, list[str]] = {}
-        for topic, group in self._pairs():
-            group_topics.setdefault(group, []).append(topic)
-        return group_topics
+    def _pairs(self) -> list[tuple[str, str]]:
+        """(topic, group) of everything with progress."""
+        return _pairs_of([key for key, offsets in self._offsets.items() if offsets])
 
     def _notice(self) -> None:
         for bring_up_to_date in self.before_save:
             bring_up_to_date()
-        text = pretty.number_maps(self._offsets)
-        if text != self._text:
-            self._text = text
+        offsets = self._copy()
+        if offsets != self._saved:
+            self._saved = offsets
             self.version = next_version(self.version, self._clock)
             self.file.mark()
 
-    def _encode(self) -> bytes:
-        return pretty.document(
-            dataVersion=pretty.member(self.version),
-            groupTopicMap=pretty.name_lists(self._group_topics()),
-            offsetTable=self._text,
+    def _encode(self) -> Callable[[], bytes]:
+        version, offsets = self.version, self._saved
+        return lambda: pretty.document(
+            dataVersion=pretty.member(version),
+            groupTopicMap=pretty.name_lists(_group_topics(offsets)),
+            offsetTable=pretty.number_maps(offsets),
             pullOffsetTable=pretty.number_maps({}),
         )
 
 
 _NONE: Final[Offsets] = {}
+
+
+def _pairs_of(keys: Iterable[str]) -> list[tuple[str, str]]:
+    """(topic, group) of each key; those of broadcasts have a third part, and are left out."""
+    parts = [key.split("@") for key in keys]
+    return [(pair[0], pair[1]) for pair in parts if len(pair) == 2]
+
+
+def _group_topics(offsets: Mapping[str, Offsets]) -> dict[str, list[str]]:
+    group_topics: dict[str, list[str]] = {}
+    for topic, group in _pairs_of(offsets):
+        group_topics.setdefault(group, []).append(topic)
+    return group_topics
 
 
 def _key(topic: str, group: str) -> str:

@@ -24,7 +24,6 @@ from ariane.clock import Clock
 from ariane.codes import ResponseCode
 from ariane.disk import Disk
 from ariane.errors import BadFilter, RequestRejected
-from ariane.kernel.filters import Filter
 from ariane.protocol import fastjson
 from ariane.protocol.bodies import SubscriptionData
 from ariane.protocol.bodies.filters import (
@@ -33,6 +32,7 @@ from ariane.protocol.bodies.filters import (
     ConsumerFilters,
     TopicFilters,
 )
+from ariane.store.filters import Filter
 
 LOGGER: Final = logging.getLogger("ariane.broker")
 

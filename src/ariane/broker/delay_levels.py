@@ -8,20 +8,17 @@ from typing import Final
 
 from ariane.broker.messages import TIMER_KEYS, MessageIllegal
 from ariane.config import StoreConfig
-from ariane.protocol.properties import amended_properties
+from ariane.protocol.properties import DELAY, REAL_QUEUE_ID, REAL_TOPIC, amended_properties
 from ariane.store.delays import delays_ms_of
 from ariane.store.messages import NewMessage
 from ariane.topics import SCHEDULE_TOPIC
 
-DELAY_KEY: Final = "DELAY"
-REAL_TOPIC_KEY: Final = "REAL_TOPIC"
-REAL_QUEUE_KEY: Final = "REAL_QID"
-REPLACED_KEYS: Final = (*TIMER_KEYS, REAL_TOPIC_KEY, REAL_QUEUE_KEY)  # a level wins over a time
+REPLACED_KEYS: Final = (*TIMER_KEYS, REAL_TOPIC, REAL_QUEUE_ID)  # a level wins over a time
 
 
 def level_of(properties: Mapping[str, str]) -> int:
     """The delay level a message asks for; 0 or less for none; MessageIllegal if it is no number."""
-    text = properties.get(DELAY_KEY, "0")
+    text = properties.get(DELAY, "0")
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdecimal()):
         raise MessageIllegal(f"DELAY={text!r} is not a delay level")
@@ -37,10 +34,10 @@ def set_aside(
     """
     level = min(level_of(properties), _level_count(config.delay_levels))
     text = message.properties
-    if properties[DELAY_KEY] != str(level) or any(key in properties for key in REPLACED_KEYS):
+    if properties[DELAY] != str(level) or any(key in properties for key in REPLACED_KEYS):
         changes: dict[str, str | None] = dict.fromkeys(REPLACED_KEYS)
-        text = amended_properties(text, changes | {DELAY_KEY: str(level)})
-    real = f"{REAL_TOPIC_KEY}\x01{message.topic}\x02{REAL_QUEUE_KEY}\x01{message.queue_id}\x02"
+        text = amended_properties(text, changes | {DELAY: str(level)})
+    real = f"{REAL_TOPIC}\x01{message.topic}\x02{REAL_QUEUE_ID}\x01{message.queue_id}\x02"
     separator = b"" if text.endswith(b"\x02") else b"\x02"
     return NewMessage(
         topic=SCHEDULE_TOPIC,

@@ -5,7 +5,7 @@ written every ten seconds, and says only what the flush of the log has covered: 
 power cut undoes must be made again, for the waiting message may have been safe for hours.
 
 `config/delayProgress` is ours, a mapped file that the kernel writes after each delivery
-(`kernel/deliveries.pyx`), so that a killed broker delivers nothing twice. A note there counts only
+(`store/deliveries.pyx`), so that a killed broker delivers nothing twice. A note there counts only
 if the log still reaches what it was noted with; otherwise the first file does.
 
 A level's queue is delivered from front to back, as its messages come due in that order. Not so when
@@ -24,9 +24,9 @@ from ariane.broker.persistence import SavedFile, Saver, load
 from ariane.broker.tables import next_version
 from ariane.clock import Clock
 from ariane.disk import Disk, MappedFile
-from ariane.kernel.deliveries import Slots, descents
 from ariane.protocol.bodies import DataVersion, DelayOffsets
 from ariane.store.delays import LEVELS_MAX, delays_ms_of
+from ariane.store.deliveries import Slots, descents
 from ariane.store.store import Store
 from ariane.topics import SCHEDULE_TOPIC
 

@@ -16,24 +16,31 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from ariane.broker.messages import PROPERTIES_BYTES_MAX, UNIQUE_KEY, MessageIllegal
+from ariane.broker.messages import PROPERTIES_BYTES_MAX, MessageIllegal
 from ariane.broker.transaction_checks import Half
 from ariane.codes import SystemFlag
 from ariane.protocol.identifiers import Host
 from ariane.protocol.message import StoredMessage
-from ariane.protocol.properties import TAGS, amended_properties, encode_properties
+from ariane.protocol.properties import (
+    DELAY,
+    HALF,
+    PRODUCER_GROUP,
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    TAGS,
+    UNIQUE_KEY,
+    WAIT,
+    amended_properties,
+    encode_properties,
+)
 from ariane.store.messages import NewMessage
 from ariane.topics import DISCARD_TOPIC, HALF_TOPIC, OPERATION_TOPIC
 
-HALF_KEY: Final = "TRAN_MSG"
-GROUP_KEY: Final = "PGROUP"
-REAL_TOPIC_KEY: Final = "REAL_TOPIC"
-REAL_QUEUE_KEY: Final = "REAL_QID"
 TRANSACTION_ID_KEY: Final = "__transactionId__"
 FIRST_OFFSET_KEY: Final = "TRAN_PREPARED_QUEUE_OFFSET"
 CHECK_TIMES_KEY: Final = "TRANSACTION_CHECK_TIMES"
 IMMUNITY_KEY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
-OURS_UNTIL_COMMITTED: Final = (REAL_TOPIC_KEY, REAL_QUEUE_KEY, FIRST_OFFSET_KEY)
+OURS_UNTIL_COMMITTED: Final = (REAL_TOPIC, REAL_QUEUE_ID, FIRST_OFFSET_KEY)
 ENDED_TAG: Final = "d"
 TRANSACTION_FLAGS: Final = int(SystemFlag.TRANSACTION_ROLLBACK)  # both bits
 ADDRESS_FLAGS: Final = int(SystemFlag.BORN_HOST_IPV6 | SystemFlag.STORE_HOST_IPV6)
@@ -44,8 +51,8 @@ Identity = tuple[str, str, int, Host, int]
 _OURS_TO_SET: Final = tuple(
     f"{name}\x01".encode()
     for name in (
-        REAL_TOPIC_KEY,
-        REAL_QUEUE_KEY,
+        REAL_TOPIC,
+        REAL_QUEUE_ID,
         TRANSACTION_ID_KEY,
         FIRST_OFFSET_KEY,
         CHECK_TIMES_KEY,
@@ -69,9 +76,9 @@ def is_half(properties: Mapping[str, str], reconsume_times: int) -> bool:
     Old clients that send a message back leave its mark of a transaction on it; such a message has
     been consumed and comes with a delay.
     """
-    if properties.get(HALF_KEY, "").lower() != "true":
+    if properties.get(HALF, "").lower() != "true":
         return False
-    return not (reconsume_times > 0 and (_number_of(properties.get("DELAY")) or 0) > 0)
+    return not (reconsume_times > 0 and (_number_of(properties.get(DELAY)) or 0) > 0)
 
 
 def as_plain(message: NewMessage, properties: Mapping[str, str]) -> NewMessage:
@@ -81,10 +88,10 @@ def as_plain(message: NewMessage, properties: Mapping[str, str]) -> NewMessage:
     """
     if message.system_flag & SystemFlag.TRANSACTION_PREPARED == 0:
         return message
-    if properties.get(HALF_KEY, "").lower() != "true":
+    if properties.get(HALF, "").lower() != "true":
         raise MessageIllegal(
             f"sysFlag={message.system_flag:#x} is that of a transactional message, but the property"
-            f" {HALF_KEY} is not true"
+            f" {HALF} is not true"
         )
     return replace(message, system_flag=message.system_flag & ~TRANSACTION_FLAGS)
 
@@ -92,12 +99,12 @@ def as_plain(message: NewMessage, properties: Mapping[str, str]) -> NewMessage:
 def half_of(message: NewMessage, properties: Mapping[str, str], group: str) -> NewMessage:
     """The message as it lies in the half topic; MessageIllegal when its properties are too long."""
     added = {
-        REAL_TOPIC_KEY: message.topic,
-        REAL_QUEUE_KEY: str(message.queue_id),
+        REAL_TOPIC: message.topic,
+        REAL_QUEUE_ID: str(message.queue_id),
         TRANSACTION_ID_KEY: properties[UNIQUE_KEY],
     }
-    if not properties.get(GROUP_KEY):
-        added[GROUP_KEY] = group
+    if not properties.get(PRODUCER_GROUP):
+        added[PRODUCER_GROUP] = group
     text = message.properties
     if any(mark in text for mark in _OURS_TO_SET):  # as in a message that is forwarded
         text = amended_properties(text, dict.fromkeys((*added, FIRST_OFFSET_KEY, CHECK_TIMES_KEY)))
@@ -144,15 +151,15 @@ def check_times_of(stored: StoredMessage) -> int:
 
 def is_meant_for_a_topic(properties: Mapping[str, str]) -> bool:
     """Whether a half message says where it goes when it is committed."""
-    queue_id = _number_of(properties.get(REAL_QUEUE_KEY))
-    return bool(properties.get(REAL_TOPIC_KEY)) and queue_id is not None and queue_id >= 0
+    queue_id = _number_of(properties.get(REAL_QUEUE_ID))
+    return bool(properties.get(REAL_TOPIC)) and queue_id is not None and queue_id >= 0
 
 
 def identity_of(stored: StoredMessage) -> Identity:
     """What a half message and its copies share, whichever broker made the copies."""
     return (
         stored.properties.get(UNIQUE_KEY, ""),
-        stored.properties.get(GROUP_KEY, ""),
+        stored.properties.get(PRODUCER_GROUP, ""),
         stored.born_at_ms,
         stored.born_host,
         stored.body_crc32,
@@ -206,7 +213,7 @@ def operation_of(half_offsets: list[int], *, host: Host, now_ms: int) -> NewMess
         topic=OPERATION_TOPIC,
         queue_id=0,
         body="".join(f"{half_offset}," for half_offset in half_offsets).encode(),
-        properties=encode_properties({TAGS: ENDED_TAG, "WAIT": "true"}).encode(),
+        properties=encode_properties({TAGS: ENDED_TAG, WAIT: "true"}).encode(),
         born_host=host,
         born_at_ms=now_ms,
     )
@@ -222,12 +229,12 @@ def ended_by(operation: StoredMessage) -> list[int]:
 
 def real_topic_of(stored: StoredMessage) -> str:
     """The topic a half message is meant for."""
-    return stored.properties[REAL_TOPIC_KEY]
+    return stored.properties[REAL_TOPIC]
 
 
 def real_queue_of(stored: StoredMessage) -> int:
     """The queue a half message is meant for."""
-    return int(stored.properties[REAL_QUEUE_KEY])
+    return int(stored.properties[REAL_QUEUE_ID])
 
 
 def moved_record(record: bytes, topic: str, queue_id: int) -> bytes:

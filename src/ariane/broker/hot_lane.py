@@ -6,7 +6,8 @@ its checks, opens the topic's queue or grants the pull; so the first request of 
 the rest are not. Whenever anything that a check looked at changes, what it allowed is forgotten
 and learnt again: a changed topic is closed, every grant is taken back when a topic, a group, a
 subscription or an offset is changed by others than the consumers themselves, and a changed setting
-undoes everything.
+undoes everything. A pull that has been granted and stands at its queue's end is held without being
+read by a handler (`unread_pull.py`).
 
 Invariant: whatever the lane does, the handlers would have done to the byte.
 """
@@ -18,11 +19,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ariane.broker.filters import TAG_TYPES
-from ariane.broker.message_types import declared_type
+from ariane.broker.handlers.pull import suspend_s
+from ariane.broker.message_types import declared_type, is_by_priority
 from ariane.broker.messages import own_properties
+from ariane.broker.requests import Held
+from ariane.broker.unread_pull import UnreadPull
 from ariane.codes import PullFlag
 from ariane.kernel.lane import Grant, HeldPull, Lane, LaneReader, TopicSlot, grant_key_of
-from ariane.kernel.log import Queue, Tags
+from ariane.kernel.log import Tags
+from ariane.kernel.queue import Queue
 from ariane.kernel.waiting import Shelf, Waiting
 from ariane.protocol.command import Command, FrameReader, Serializer, command_of
 from ariane.protocol.limits import FRAME_BYTES_MAX, HEADER_BYTES_MAX
@@ -74,6 +79,7 @@ class HotLane:
             held_bytes_max=UNFINISHED_BYTES_MAX,
         )
         self._lane.pops = state.pop.lane.start()
+        self._topics: dict[bytes, str] = {}  # names of topics with pulls that waited
         self._counted: dict[TopicSlot | Grant, tuple[int, int]] = {}
         self._owners: dict[Grant, tuple[str, str]] = {}
         self._is_calm = state.flow.is_calm
@@ -126,6 +132,7 @@ class HotLane:
             channel=connection.channel,
             go_on=connection.go_on,
             fail=connection.fail,
+            hold=partial(self._hold, connection),
         )
 
     def opened(self, topic: TopicConfig, queue_id: int) -> None:
@@ -134,7 +141,8 @@ class HotLane:
         lane.index = self._state.store.index
         if (
             is_retry_or_dead_letter(topic.name)
-            or declared_type(topic) is not None
+            or is_by_priority(topic)
+            or (self._state.config.checks_message_types and declared_type(topic) is not None)
             or topic.name == TIMER_TOPIC
         ):
             return  # the handlers have more to look at
@@ -180,6 +188,30 @@ class HotLane:
             version=header.subscription_version,
         ).answer
 
+    def _hold(
+        self,
+        connection: Connection,
+        queue: Queue,
+        first: int,
+        suspend_ms: int,
+        waiting: HeldPull,
+    ) -> None:
+        """Keep a pull that the lane has read; a handler reads it again if it comes to that."""
+        state = self._state
+        request = UnreadPull(connection, waiting.frame)
+        until_s = state.clock.monotonic_s() + suspend_s(suspend_ms, state)
+        again = partial(request.again, state)
+        topic = self._topic_of(queue)
+        state.held.keep(Held(request, topic, queue.queue_id, first, until_s, again, waiting.answer))
+
+    def _topic_of(self, queue: Queue) -> str:
+        """Always the same text, so that looking it up in tables is quick."""
+        name = queue.topic
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = self._topics[name] = name.decode()
+        return topic
+
     def _subscription_version(self, header: PullHeader) -> int:
         if header.system_flag & PullFlag.SUBSCRIPTION:
             return 0
@@ -210,6 +242,7 @@ class HotLane:
     def _forget(self) -> None:
         """Let everything be checked again."""
         self._count()
+        self._topics.clear()
         self._counted.clear()
         self._owners.clear()
         self._lane.forget()
@@ -222,10 +255,10 @@ class HotLane:
         return CLOSED
 
     def _arrived(self, queues: list[Queue]) -> None:
-        for queue in queues:
-            topic = queue.topic.decode()
-            self._state.held.answer_at_once(topic, queue.queue_id)
-            self._state.arrived(topic, queue.queue_id)
+        grown = [(self._topic_of(queue), queue.queue_id) for queue in queues]
+        self._state.held.answer_at_once(grown)
+        for topic, queue_id in grown:
+            self._state.arrived(topic, queue_id)
 
     def _count(self) -> None:
         """Bring what took the lane into the broker's counts."""
@@ -238,14 +271,19 @@ class HotLane:
         self._count_grants()
 
     def _count_slot(self, slot: TopicSlot) -> None:
-        self._state.stats.put_to(slot.name.decode()).add(*self._gain(slot))
+        if gain := self._gain(slot):
+            self._state.stats.put_to(slot.name.decode()).add(*gain)
 
     def _count_grants(self) -> None:
         for grant, (topic, group) in self._owners.items():
-            self._state.stats.got_by(topic, group).add(*self._gain(grant))
+            if gain := self._gain(grant):
+                self._state.stats.got_by(topic, group).add(*gain)
 
-    def _gain(self, counted: TopicSlot | Grant) -> tuple[int, int]:
+    def _gain(self, counted: TopicSlot | Grant) -> tuple[int, int] | None:
+        """Messages and bytes since it was last asked for; None without any, as for most topics."""
         messages, byte_count = self._counted.get(counted, (0, 0))
+        if counted.message_count == messages:
+            return None
         self._counted[counted] = (counted.message_count, counted.byte_count)
         return counted.message_count - messages, counted.byte_count - byte_count
 

@@ -10,13 +10,18 @@ visible, so a queue that was woken too early is looked at again when the store's
 Pulls that the lane can answer do not wait for the turn's end: a message that came by the lane is on
 its way to them before its producer's next request is read.
 
-Invariant: a held pull is in its queue's set and in exactly one expiry slot, or in neither.
+However many wait for one queue or end at one time, a turn of the loop serves a slice of them, in
+the order in which they came, and the next turn goes on.
+
+Invariant: a held pull is in its queue's set and in exactly one expiry slot, or in neither; only
+such a pull is among those to look again or to end.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Final
 
 from ariane.broker.requests import Held, Reply, attempt
@@ -30,6 +35,8 @@ logger = logging.getLogger("ariane.broker")
 SLOT_S: Final = 0.05  # expiry is this exact: answered at most one slot late
 HELD_MAX: Final = 100_000  # each takes a few kilobytes; beyond, pulls are answered at once
 HELD_PER_CONNECTION_MAX: Final = 20_000
+SLICE: Final = 32  # pulls looked at, and as many ended, in one turn of the loop: some 50 us each
+AT_ONCE_MAX: Final = 8  # pulls of a queue that do not wait for the turn's end
 QueueKey = tuple[str, int]
 
 
@@ -43,9 +50,11 @@ class LongPolling:
         self._queues: dict[QueueKey, dict[int, Held]] = {}
         self._slots: dict[int, dict[int, Held]] = {}
         self._connections: dict[Connection, dict[int, Held]] = {}
-        self._arrived: set[QueueKey] = set()
+        self._woken: dict[int, Held] = {}  # to look again
+        self._ending: dict[int, Held] = {}  # to be answered with what there is
         self._unseen: set[QueueKey] = set()  # arrived, but not visible yet
-        self._wake: Timer | None = None
+        self._step: Timer | None = None
+        self._is_serving = False
         self._expiry: Timer | None = None
         self.is_watched_by_others: Callable[[str, int], bool] = lambda topic, queue_id: False
         store.on_advance.append(self._on_advance)
@@ -59,9 +68,12 @@ class LongPolling:
 
     def hold(self, held: Held) -> None:
         """Keep a pull until its queue grows or its time is up."""
+        if not held.request.connection.is_closed and not held.request.command.is_one_way:
+            self.keep(held)
+
+    def keep(self, held: Held) -> None:
+        """Keep a pull whose sender is there and wants an answer."""
         connection = held.request.connection
-        if connection.is_closed or held.request.command.is_one_way:
-            return
         if self._is_full(connection):
             held.request.answer(_again(held))
             return
@@ -84,40 +96,67 @@ class LongPolling:
         """Note that a queue grew; its pulls are looked at before the loop sleeps again."""
         if (topic, queue_id) not in self._queues:
             return
-        self._arrived.add((topic, queue_id))
-        if self._wake is None:
-            self._wake = self._timers.after(0.0, self._wake_arrived)
+        self._woken |= self._queues[topic, queue_id]
+        self._serve_soon()
 
-    def answer_at_once(self, topic: str, queue_id: int) -> None:
-        """Answer the pulls of a queue that grew, as far as that needs no handler."""
-        for held in list(self._queues.get((topic, queue_id), {}).values()):
-            self._take_shortcut(held)
+    def answer_at_once(self, queues: Iterable[QueueKey]) -> None:
+        """Answer the pulls of queues that grew, where they are few, as far as needs no handler.
+
+        What is for one connection is written together: each write may wake a peer.
+        """
+        answers: dict[Connection, list[bytes]] = {}
+        for queue in queues:
+            waiting = self._queues.get(queue)
+            if waiting is not None and len(waiting) <= AT_ONCE_MAX:
+                for held in list(waiting.values()):
+                    frame = held.shortcut(held.queue_offset)
+                    if frame is not None:
+                        self._forget(held)
+                        answers.setdefault(held.request.connection, []).append(frame)
+        for connection, frames in answers.items():
+            connection.write(b"".join(frames))
 
     def release(self, topic: str) -> None:
         """Answer every pull on a topic: it may be gone, closed to reading, or its offsets reset."""
         for queue in [queue for queue in self._queues if queue[0] == topic]:
-            for held in list(self._queues[queue].values()):
-                self._answer(held, _again(held))
+            self._ending |= self._queues[queue]
+        self._serve()
 
     def release_all(self) -> None:
         """Answer everything with what there is; the broker is stopping."""
         for held in [held for queue in self._queues.values() for held in queue.values()]:
             self._answer(held, _again(held))
 
-    def _wake_arrived(self) -> None:
-        self._wake = None
-        queues, self._arrived = self._arrived, set()
-        self._wake_queues(queues)
-
     def _on_advance(self) -> None:
-        if self._unseen:
-            queues, self._unseen = self._unseen, set()
-            self._wake_queues(queues)
-
-    def _wake_queues(self, queues: Iterable[QueueKey]) -> None:
+        queues, self._unseen = self._unseen, set()
         for queue in queues:
-            for held in list(self._queues.get(queue, {}).values()):
-                self._look_again(held)
+            self._woken |= self._queues.get(queue, {})
+        self._serve()
+
+    def _serve_soon(self) -> None:
+        if self._step is None:
+            self._step = self._timers.after(0.0, self._next_step)
+
+    def _next_step(self) -> None:
+        self._step = None
+        self._serve()
+
+    def _serve(self) -> None:
+        """Serve a slice of those that are due, and leave the rest to the next turn."""
+        if self._step is not None or self._is_serving:
+            return
+        self._is_serving = True
+        try:
+            for held in list(islice(self._ending.values(), SLICE)):
+                if id(held) in self._ending:  # an answer may have closed its connection
+                    self._answer(held, _again(held))
+            for held in list(islice(self._woken.values(), SLICE)):
+                if self._woken.pop(id(held), None) is not None:
+                    self._look_again(held)
+        finally:
+            self._is_serving = False
+            if self._woken or self._ending:
+                self._serve_soon()
 
     def _look_again(self, held: Held) -> None:
         """Carry the pull out from where it last looked."""
@@ -138,7 +177,7 @@ class LongPolling:
             return
         held.queue_offset = next_offset  # nothing in between was meant for this pull
         if next_offset < end:
-            self.arrived(*queue)  # on with it after everybody else's turn
+            self._woken[id(held)] = held  # on with it after everybody else's turn
 
     def _take_shortcut(self, held: Held) -> bool:
         """Answer a pull from the lane; False when that is for its handler."""
@@ -153,8 +192,8 @@ class LongPolling:
         self._expiry = None
         end = int(self._timers.clock.monotonic_s() / SLOT_S)
         for slot in [slot for slot in self._slots if slot < end]:
-            for held in list(self._slots[slot].values()):
-                self._answer(held, _again(held))
+            self._ending |= self._slots[slot]
+        self._serve()
         if self._slots:
             self._expiry = self._timers.after(SLOT_S, self._expire)
 
@@ -173,6 +212,8 @@ class LongPolling:
 
     def _forget(self, held: Held) -> None:
         self._count -= 1
+        self._woken.pop(id(held), None)
+        self._ending.pop(id(held), None)
         queue = (held.topic, held.queue_id)
         waiting = self._queues[queue]
         del waiting[id(held)]

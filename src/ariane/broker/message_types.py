@@ -1,7 +1,9 @@
 """What kind of messages a topic takes, by its attribute `message.type`.
 
-A topic that declares nothing takes every kind, as all topics of RocketMQ 4 do; so does one that
-declares MIXED. Retry and dead-letter topics hold messages of any kind, whatever they declare.
+Clients of RocketMQ 5 and Apache's proxy heed it. Apache's broker takes whatever comes by remoting,
+and so does this one unless `enableTopicMessageTypeCheck` is set. A topic that declares nothing
+takes every kind, as all topics of RocketMQ 4 do; so does one that declares MIXED. Retry and
+dead-letter topics hold messages of any kind, whatever they declare.
 """
 
 from __future__ import annotations
@@ -12,11 +14,11 @@ from typing import Final
 from ariane.broker.delay_levels import level_of
 from ariane.broker.messages import TIMER_KEYS, MessageIllegal
 from ariane.protocol.bodies import TopicConfig
+from ariane.protocol.properties import HALF, SHARDING_KEY
 from ariane.topics import is_retry_or_dead_letter
 
 ATTRIBUTE: Final = "message.type"
 ANY: Final = ("UNSPECIFIED", "MIXED")
-ORDER_KEY: Final = "__SHARDINGKEY"
 PRIORITY_KEY: Final = "_SYS_MSG_PRIORITY_"
 PRIORITY: Final = "PRIORITY"
 
@@ -30,11 +32,11 @@ def declared_type(topic: TopicConfig) -> str | None:
 
 def type_of(properties: Mapping[str, str]) -> str:
     """What kind of message has such properties."""
-    if properties.get("TRAN_MSG", "").lower() == "true":
+    if properties.get(HALF, "").lower() == "true":
         return "TRANSACTION"
     if level_of(properties) > 0 or any(key in properties for key in TIMER_KEYS):
         return "DELAY"
-    if ORDER_KEY in properties:
+    if SHARDING_KEY in properties:
         return "FIFO"
     return PRIORITY if PRIORITY_KEY in properties else "NORMAL"
 

@@ -16,6 +16,7 @@ from ariane.config import BrokerConfig
 from ariane.errors import RequestRejected
 from ariane.protocol.headers.send import SendHeader, SendHeaderV2
 from ariane.protocol.message import decode_properties
+from ariane.protocol.properties import UNIQUE_KEY
 from ariane.store.messages import BatchEntry, NewBatch, NewMessage
 
 SendRequest = Request[SendHeader | SendHeaderV2]
@@ -24,8 +25,6 @@ PROPERTIES_BYTES_MAX: Final = 32_767
 REGION_KEY: Final = "MSG_REGION"
 TRACE_KEY: Final = "TRACE_ON"
 CLUSTER_KEY: Final = "CLUSTER"
-UNIQUE_KEY: Final = "UNIQ_KEY"
-WAIT_KEY: Final = "WAIT"
 TIMER_KEYS: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")  # first wins
 RESERVED_KEYS: Final = (REGION_KEY, TRACE_KEY, CLUSTER_KEY, "POP_CK", "__CRC32#")  # ours to set
 ENTRY_HEAD: Final = struct.Struct(">iiiii")  # whole size, magic, body CRC, flag, body size

@@ -12,19 +12,23 @@ from collections.abc import Mapping
 from ariane.broker import timed
 from ariane.broker.delay_levels import level_of, set_aside
 from ariane.broker.state import BrokerState
-from ariane.protocol.message import decode_properties
+from ariane.protocol.message import stored_properties_of
 from ariane.store.messages import NewMessage, Placed
 
 
-def put(state: BrokerState, message: NewMessage) -> Placed:
+def put(state: BrokerState, message: NewMessage, *, again: bool = False) -> Placed:
     """Place a message where it goes first: in its topic, or aside if it asks to come later."""
-    return place(state, route(state, message))
+    return place(state, route(state, message), again=again)
 
 
-def place(state: BrokerState, message: NewMessage) -> Placed:
-    """Append a message exactly as it is, count it, and wake whoever waits for it."""
+def place(state: BrokerState, message: NewMessage, *, again: bool = False) -> Placed:
+    """Append a message exactly as it is, count it, and wake whoever waits for it.
+
+    One that the log held before may be larger than is allowed by now (`again`).
+    """
     started_s = state.clock.monotonic_s()
-    placed = state.store.append(message)
+    append = state.store.append_again if again else state.store.append
+    placed = append(message)
     state.flow.append_took(state.clock.monotonic_s() - started_s)
     state.stats.put_to(message.topic).add(1, placed.size)
     state.arrived(message.topic, message.queue_id)
@@ -41,7 +45,7 @@ def route(
     if b"DELAY" not in message.properties and b"TIMER_" not in message.properties:
         return message  # nearly all of them
     if properties is None:
-        properties = decode_properties(message.properties.decode())
+        properties = stored_properties_of(message.properties)
     if level_of(properties) > 0:
         return set_aside(message, properties, state.store_config)
     return timed.route(state, message, properties)

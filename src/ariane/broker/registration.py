@@ -1,9 +1,9 @@
 """Telling every name server what this broker serves: at once, each 30 seconds, and on change.
 
 Each name server has a link of its own, so one that is slow or gone delays nobody. A link has one
-request under way at most; changes meanwhile are told after it. A few changed topics are told one
-by one, so that a topic costs the same to make whether there are ten or ten thousand; many, and what
-else a name server may have to learn, by registering anew with all topics.
+step under way at most; changes meanwhile are told after it. Changed topics that are few among all
+are told by themselves, so that a topic costs the same to make whether there are ten or ten
+thousand; many, and what else a name server may have to learn, by registering anew with all topics.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 import zlib
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -40,7 +41,9 @@ LOGGER: Final = logging.getLogger("ariane.broker")
 RETRY_S: Final = 3.0  # after a failure, rather than waiting for the next period
 UNREGISTER_TIMEOUT_S: Final = 3.0
 TELL_S: Final = 1.0  # how long whoever made a topic waits for name servers to hear of it
-FEW_TOPICS: Final = 8  # to be told one by one
+FEW_TOPICS: Final = 8  # to be told by themselves, however few there are in all
+NEWS_SHARE: Final = 8  # and as many as a topic costs more by itself than among all
+NEWS_AT_ONCE: Final = 32  # on their way to a name server
 DELETED_S: Final = 1.0  # until a deletion is told, with all those that follow it
 
 
@@ -55,6 +58,7 @@ class Link:
         *,
         registration_of: Callable[[], Command],
         news_of: Callable[[str], Command | None],
+        topic_count: Callable[[], int],
         timeout_s: float,
     ) -> None:
         self.address = address
@@ -64,11 +68,13 @@ class Link:
         self._timers = timers
         self._registration_of = registration_of
         self._news_of = news_of
+        self._topic_count = topic_count
         self._timeout_s = timeout_s
         self._has_failed = False
         self._must_register = False
         self._untold: dict[str, None] = {}  # topics, in the order in which they changed
         self._takes_news = True  # of single topics; name servers of long ago do not
+        self._waiting: list[Callable[[], None]] = []  # until what is untold has been told
         self._task: asyncio.Task[None] | None = None
         self._watched: Connection | None = None
         self._is_stopped = False
@@ -84,10 +90,10 @@ class Link:
         self._start()
 
     def when_told(self, callback: Callable[[], None]) -> bool:
-        """Call back when nothing is left to tell; False when that is not worth waiting for."""
+        """Call back when everything so far has been told; False when not worth waiting for."""
         if not self.is_registered or self.is_silent or self._task is None or self._task.done():
             return False
-        self._task.add_done_callback(lambda _: callback())
+        self._waiting.append(callback)
         return True
 
     async def settled(self) -> None:
@@ -112,39 +118,59 @@ class Link:
             self._task = asyncio.get_running_loop().create_task(self._tell_all())
 
     async def _tell_all(self) -> None:
-        while (self._must_register or self._untold) and not self._is_stopped:
-            try:
+        try:
+            while (self._must_register or self._untold) and not self._is_stopped:
                 self._watch(await self._pool.get(self.address))
                 if self._must_register or not self.is_registered or not self._takes_few():
                     await self._register()
                 else:
-                    await self._tell_next()
-            except ClientError as error:
-                self._failed(error)
-                return
+                    await self._tell_some()
+        except ClientError as error:
+            self._failed(error)
+        finally:
+            self._tell_waiting(self._take_waiting())
 
     def _takes_few(self) -> bool:
-        return self._takes_news and len(self._untold) <= FEW_TOPICS
+        count = len(self._untold)
+        is_few = count <= FEW_TOPICS or count * NEWS_SHARE <= self._topic_count()
+        return self._takes_news and is_few
+
+    def _take_waiting(self) -> list[Callable[[], None]]:
+        """Those who wait for nothing that is still to be told after the next step."""
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+    def _tell_waiting(self, waiting: list[Callable[[], None]]) -> None:
+        loop = asyncio.get_running_loop()
+        for callback in waiting:
+            loop.call_soon(callback)
 
     async def _register(self) -> None:
         self._must_register = False
         self._untold.clear()
-        answer = await self._ask(self._registration_of())
+        waiting = self._take_waiting()
+        try:
+            answer = await self._ask(self._registration_of())
+        finally:
+            self._tell_waiting(waiting)
         if answer.code != ResponseCode.SUCCESS:
             raise RequestFailed(answer.code, answer.remark or "")
         if not self.is_registered:
             LOGGER.info("broker registered name_server=%s", self.address)
         self.is_registered, self.is_silent, self._has_failed = True, False, False
 
-    async def _tell_next(self) -> None:
-        topic = next(iter(self._untold))
-        del self._untold[topic]
-        command = self._news_of(topic)
-        if command is None:
-            return
-        answer = await self._ask(command)
+    async def _tell_some(self) -> None:
+        topics = list(islice(self._untold, NEWS_AT_ONCE))
+        for topic in topics:
+            del self._untold[topic]
+        waiting = [] if self._untold else self._take_waiting()
+        commands = [news for topic in topics if (news := self._news_of(topic)) is not None]
+        try:
+            answers = await asyncio.gather(*map(self._ask, commands))
+        finally:
+            self._tell_waiting(waiting)
         self.is_silent = False
-        if answer.code != ResponseCode.SUCCESS:
+        if any(answer.code != ResponseCode.SUCCESS for answer in answers):
             self._takes_news = False
             self._must_register = True
 
@@ -178,7 +204,6 @@ class Registration:
 
     def __init__(self, state: BrokerState, pool: ConnectionPool, address: tuple[str, int]) -> None:
         self.address = f"{address[0]}:{address[1]}"
-        self._ha_address = f"{address[0]}:{address[1] + 1}"
         self._state = state
         self._pool = pool
         self._untold: dict[str, None] = {}  # topics that changed in this turn of the loop
@@ -192,6 +217,7 @@ class Registration:
                 state.timers,
                 registration_of=self._registration,
                 news_of=self._news,
+                topic_count=lambda: len(state.topics),
                 timeout_s=timeout_s,
             )
             for name_server in addresses_of(state.config.name_servers)
@@ -317,7 +343,7 @@ class Registration:
             broker_name=config.name,
             broker_address=self.address,
             cluster=config.cluster,
-            ha_address=self._ha_address,
+            ha_address="",  # nobody would answer there: there are no replicas
             broker_id=config.broker_id,
             body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ariane.codes import ResponseCode
 from ariane.errors import (
@@ -24,6 +24,9 @@ from ariane.errors import (
 from ariane.protocol.command import Command, reply
 from ariane.protocol.headers import Header
 from ariane.remoting.connection import Connection
+
+if TYPE_CHECKING:
+    from ariane.broker.unread_pull import UnreadPull
 
 H = TypeVar("H")
 
@@ -87,7 +90,7 @@ class Held:
     `shortcut` does the same when that is plain, and has the answer's bytes; None when it is not.
     """
 
-    request: Request[Any]
+    request: Request[Any] | UnreadPull
     topic: str
     queue_id: int
     queue_offset: int  # everything before it has been looked at

@@ -10,15 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ariane.broker.delay_levels import DELAY_KEY
-from ariane.broker.messages import WAIT_KEY
 from ariane.protocol.message import StoredMessage
-from ariane.protocol.properties import amended_properties
+from ariane.protocol.properties import (
+    DELAY,
+    ORIGIN_MESSAGE_ID,
+    RETRY_TOPIC,
+    WAIT,
+    amended_properties,
+)
 from ariane.store.messages import NewMessage
 from ariane.topics import dead_letter_topic_of, retry_topic_of
 
-RETRY_TOPIC_KEY: Final = "RETRY_TOPIC"
-ORIGIN_KEY: Final = "ORIGIN_MESSAGE_ID"
 FIRST_LEVEL: Final = 3  # of the first retry, one more for each that follows: 10 s, 30 s, 1 min ...
 RETRY_MAX_VERSION_MIN: Final = 121  # 3.4.9: older clients fill maxReconsumeTimes with anything
 
@@ -45,13 +47,13 @@ class Return:
         """The message to be placed, or to be delayed by the level it carries."""
         level = self.level or FIRST_LEVEL + record.reconsume_times
         changes: dict[str, str | None] = {
-            DELAY_KEY: "0" if self.gives_up(record.reconsume_times) else str(level),
-            WAIT_KEY: "false",
+            DELAY: "0" if self.gives_up(record.reconsume_times) else str(level),
+            WAIT: "false",
         }
-        if RETRY_TOPIC_KEY not in record.properties:
-            changes[RETRY_TOPIC_KEY] = record.topic
-        if not record.properties.get(ORIGIN_KEY, "").strip():
-            changes[ORIGIN_KEY] = record.offset_message_id
+        if RETRY_TOPIC not in record.properties:
+            changes[RETRY_TOPIC] = record.topic
+        if not record.properties.get(ORIGIN_MESSAGE_ID, "").strip():
+            changes[ORIGIN_MESSAGE_ID] = record.offset_message_id
         return NewMessage(
             topic=self.topic_for(record.reconsume_times),
             queue_id=queue_id,

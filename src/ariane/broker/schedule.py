@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from ariane.broker.delay_levels import REAL_QUEUE_KEY, REAL_TOPIC_KEY
 from ariane.broker.delay_progress import OPEN, DelayProgress, Run
 from ariane.broker.delay_time import Arrivals, DelayClock
 from ariane.broker.persistence import Saver
@@ -22,9 +21,10 @@ from ariane.broker.placing import place
 from ariane.clock import Timer, Timers
 from ariane.disk import Disk
 from ariane.errors import MessageTooLarge, ProtocolError, StoreError
-from ariane.kernel.deliveries import CAUGHT_UP, COUNT_REACHED, Target, deliver
 from ariane.protocol.message import decode_records, properties_text_of
+from ariane.protocol.properties import REAL_QUEUE_ID, REAL_TOPIC
 from ariane.store.delays import delays_ms_of
+from ariane.store.deliveries import CAUGHT_UP, COUNT_REACHED, Target, deliver
 from ariane.store.messages import NewMessage
 from ariane.topics import HALF_TOPIC, SCHEDULE_TOPIC, topic_fault
 
@@ -218,14 +218,14 @@ class Schedule:
         if record is None:
             return None  # padding, or retention was faster than the delay
         (waiting,) = decode_records(record)
-        topic = waiting.properties.get(REAL_TOPIC_KEY, "")
+        topic = waiting.properties.get(REAL_TOPIC, "")
         if topic in (HALF_TOPIC, SCHEDULE_TOPIC):
             raise ValueError(f"it is meant for {topic}, where nothing is delivered to")
         if (fault := topic_fault(topic)) is not None:
             raise ValueError(fault)
         return NewMessage(
             topic=topic,
-            queue_id=_queue_id(waiting.properties.get(REAL_QUEUE_KEY, "")),
+            queue_id=_queue_id(waiting.properties.get(REAL_QUEUE_ID, "")),
             body=waiting.stored_body,
             properties=properties_text_of(record),
             born_host=waiting.born_host,

@@ -1,7 +1,8 @@
 """How much passes through the broker: counts that only grow, and rates derived by sampling them.
 
 Nothing here runs once per message. Handlers add to a `Tally` once per request; the hot lane keeps
-counts of its own, which `refresh` brings into tallies just before each sample. Rates over the last
+counts of its own, which `refresh` brings into tallies just before each sample. However many tallies
+there are, a turn of the loop samples a slice of them. Rates over the last
 minute, hour and day come from samples 10 seconds, 10 minutes and an hour apart, as RocketMQ's do;
 totals are sampled each second for the 10, 60 and 600 second rates that `clusterList` shows.
 """
@@ -9,7 +10,7 @@ totals are sampled each second for the 10, 60 and 600 second rates that `cluster
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import date
 from typing import Final, NamedTuple
 
@@ -19,6 +20,7 @@ TOTALS_KEPT: Final = 601  # seconds
 RATE_WINDOWS_S: Final = (10, 60, 600)
 PUT_TOTAL: Final = "<put>"  # keys of the totals among the rates; no topic has such a name
 GOT_TOTAL: Final = "<got>"
+SLICE: Final = 2000  # tallies sampled in one turn of the loop, some 500 ns each
 BACK: Final = "<back>"  # in front of the keys of what was sent back
 
 
@@ -63,12 +65,15 @@ class Window:
         self._taken_s: deque[float] = deque(maxlen=sample_count)
         self._samples: dict[str, deque[tuple[int, int]]] = {}
 
-    def sample(self, now_s: float, tallies: dict[str, Tally]) -> None:
-        """Note where every tally stands; tallies that are gone are forgotten."""
+    def begin(self, now_s: float, tallies: dict[str, Tally]) -> None:
+        """Begin to note where every tally stands; tallies that are gone are forgotten."""
         self._taken_s.append(now_s)
         for key in self._samples.keys() - tallies.keys():
             del self._samples[key]
-        for key, tally in tallies.items():
+
+    def note(self, tallies: Iterable[tuple[str, Tally]]) -> None:
+        """Note where some of the tallies stand."""
+        for key, tally in tallies:
             samples = self._samples.get(key)
             if samples is None:  # born since the last sample: all of it is gain
                 samples = self._samples[key] = deque([(0, 0)], maxlen=self._sample_count)
@@ -117,7 +122,7 @@ class Stats:
         self._put_of_deleted, self._got_of_deleted = Tally(), Tally()
         self._windows = (Window(7), Window(7), Window(25))
         for window in self._windows:
-            self._sample(window)
+            self._begin(window)
         self._totals = deque([self._totals_now()], maxlen=TOTALS_KEPT)
 
     def start(self, timers: Timers) -> list[Timer]:
@@ -125,9 +130,9 @@ class Stats:
         minute, hour, day = self._windows
         return [
             timers.every(1.0, self._sample_totals),
-            timers.every(10.0, lambda: self._sample(minute)),
-            timers.every(600.0, lambda: self._sample(hour)),
-            timers.every(3600.0, lambda: self._sample(day)),
+            timers.every(10.0, lambda: self._sample(minute, timers)),
+            timers.every(600.0, lambda: self._sample(hour, timers)),
+            timers.every(3600.0, lambda: self._sample(day, timers)),
         ]
 
     def put_to(self, topic: str) -> Tally:
@@ -144,6 +149,12 @@ class Stats:
         if tally is None:
             tally = self.got[key] = Tally()
         return tally
+
+    def groups_of(self, topic: str) -> list[str]:
+        """The groups that were given something of a topic since the broker started."""
+        self._bring_in()
+        parts = [(key.partition("@"), tally) for key, tally in self.got.items()]
+        return [group for (name, _, group), tally in parts if name == topic and tally.messages]
 
     def back_by(self, topic: str, group: str) -> Tally:
         """The tally of what a group sends back of a topic."""
@@ -185,9 +196,27 @@ class Stats:
         first = max(0, len(self._totals) - 1 - seconds)
         return self._totals[first], self._totals[-1]
 
-    def _sample(self, window: Window) -> None:
-        totals = {PUT_TOTAL: self.put_total(), GOT_TOTAL: self.got_total()}
-        window.sample(self._clock.monotonic_s(), self.put | self.got | self.back | totals)
+    def _sample(self, window: Window, timers: Timers) -> None:
+        """Sample every tally, a slice in this turn of the loop and the others in the next ones."""
+        tallies = self._begin(window)
+
+        def go_on(first: int) -> None:
+            window.note(tallies[first : first + SLICE])
+            if first + SLICE < len(tallies):
+                timers.after(0.0, lambda: go_on(first + SLICE))
+
+        go_on(0)
+
+    def _begin(self, window: Window) -> list[tuple[str, Tally]]:
+        """Begin a sample; what it is to consist of."""
+        self._bring_in()
+        totals = {
+            PUT_TOTAL: _sum(self.put, self._put_of_deleted),
+            GOT_TOTAL: _sum(self.got, self._got_of_deleted),
+        }
+        tallies = self.put | self.got | self.back | totals
+        window.begin(self._clock.monotonic_s(), tallies)
+        return list(tallies.items())
 
     def _sample_totals(self) -> None:
         totals = self._totals_now()
@@ -198,8 +227,9 @@ class Stats:
             self.got_marks = DayMarks(self.got_marks.today, totals.got)
 
     def _totals_now(self) -> Totals:
-        now_s = self._clock.monotonic_s()
-        return Totals(now_s, self.put_total().messages, self.got_total().messages)
+        self._bring_in()
+        put = _messages(self.put, self._put_of_deleted)
+        return Totals(self._clock.monotonic_s(), put, _messages(self.got, self._got_of_deleted))
 
     def _bring_in(self) -> None:
         for refresh in self.refresh:
@@ -219,6 +249,10 @@ def _sum(tallies: dict[str, Tally], rest: Tally) -> Tally:
     for tally in tallies.values():
         _move(tally, total)
     return total
+
+
+def _messages(tallies: dict[str, Tally], rest: Tally) -> int:
+    return rest.messages + sum([tally.messages for tally in tallies.values()])
 
 
 def _per_s(first: Totals, last: Totals, name: str) -> float:

@@ -1,8 +1,8 @@
 """Topics and subscription groups, kept in `config/topics.json` and `config/subscriptionGroup.json`.
 
-Every change bumps the table's version, is written soon after, and is told to `on_change`, where the
-registration with the name servers and the hot lane listen. A topic's name is its directory in the
-store, so no name enters a table unchecked.
+Every change bumps the table's version, is written soon after (`journal.py`), and is told to
+`on_change`, where the registration with the name servers and the hot lane listen. A topic's name is
+its directory in the store, so no name enters a table unchecked.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Final
 
 import msgspec
 
-from ariane.broker import group_attributes, pretty
-from ariane.broker.persistence import SavedFile, Saver, load
+from ariane.broker import group_attributes, journal, pretty
+from ariane.broker.persistence import JournaledFile, Saver, load
 from ariane.broker.system_topics import READ_WRITE, auto_create_topic, system_topics
 from ariane.broker.topic_attributes import changed_attributes, changes_of, check_attribute
 from ariane.clock import Clock
-from ariane.codes import Permission
+from ariane.codes import Permission, ResponseCode
 from ariane.config import BrokerConfig
 from ariane.disk import Disk
-from ariane.errors import GroupNotFound, InvalidParameter, TopicNotFound
+from ariane.errors import GroupNotFound, InvalidParameter, RequestRejected, TopicNotFound
 from ariane.protocol.bodies import (
     DataVersion,
     SubscriptionGroupConfig,
@@ -46,6 +46,32 @@ LOGGER: Final = logging.getLogger("ariane.broker")
 TOPICS_PATH: Final = "config/topics.json"
 GROUPS_PATH: Final = "config/subscriptionGroup.json"
 QUEUE_COUNT_MAX: Final = 65_536
+UNWRITTEN: Final = DataVersion()  # of a table that has no file
+READ_FORBIDDEN: Final = 1 << 2  # in the bits of `forbiddenTable`
+MADE_UNASKED_MAX: Final = 100_000  # topics, and groups, beyond which clients make no more by need
+CHANGES_KEPT: Final = 1_024
+
+
+class TopicChange(msgspec.Struct, frozen=True, rename="camel"):
+    """One change of the topics, as the journal keeps it."""
+
+    data_version: DataVersion
+    name: str  # none: nothing but the version changed
+    entry: TopicConfig | None  # none: it was deleted
+
+
+class GroupChange(msgspec.Struct, frozen=True, rename="camel"):
+    """One change of the groups, as the journal keeps it."""
+
+    data_version: DataVersion
+    name: str
+    entry: SubscriptionGroupConfig | None
+
+
+class TableFull(RequestRejected):
+    """Clients have had so much made that no more is; an administrator may still make it."""
+
+    code = ResponseCode.NO_PERMISSION
 
 
 class TopicTable:
@@ -55,11 +81,15 @@ class TopicTable:
         self.config = config
         self.version = DataVersion(timestamp=clock.wall_ms())
         self.on_change: list[Callable[[str], None]] = []  # told the name of what changed
-        self.file = SavedFile(TOPICS_PATH, self._encode, saver)
+        self.file = JournaledFile(TOPICS_PATH, self._encode, saver)
         self._clock = clock
         self._topics = {topic.name: topic for topic in system_topics(config)}
         self._texts = pretty.Entries()
         self._changed_at: dict[str, int] = {}  # topic -> the file's generation with its change
+        self._changes_max = CHANGES_KEPT  # beyond it, changes that are saved are forgotten
+
+    def __len__(self) -> int:
+        return len(self._topics)
 
     def __iter__(self) -> Iterator[TopicConfig]:
         return iter(self._topics.values())
@@ -144,18 +174,30 @@ class TopicTable:
     def load(self, disk: Disk) -> None:
         """Take over what is on the disk; raises CorruptFile when it cannot be read."""
         table = load(disk, TOPICS_PATH, TopicConfigTable)
-        if table is None:
+        version = UNWRITTEN if table is None else table.data_version
+        for topic in () if table is None else table.topics.values():
+            self._take_over(topic)
+        for change in journal.changes_after(disk, TOPICS_PATH, version, TopicChange):
+            version = change.data_version
+            if change.entry is None:
+                self._topics.pop(change.name, None)
+            else:
+                self._take_over(change.entry)
+        if journal.exists(disk, TOPICS_PATH):
+            self.file.found_journal()
+        if version is UNWRITTEN:
             return
-        for topic in table.topics.values():
-            try:
-                check_topic(topic)
-            except InvalidParameter as fault:
-                LOGGER.warning("topic not loaded topic=%r reason=%s", topic.name, fault)
-                continue
-            self._topics[topic.name] = topic
         if not self.config.auto_create_topics:
             self._topics.pop(AUTO_CREATE_TOPIC, None)  # routed, it would draw senders we refuse
-        self.version = table.data_version
+        self.version = version
+
+    def _take_over(self, topic: TopicConfig) -> None:
+        try:
+            check_topic(topic)
+        except InvalidParameter as fault:
+            LOGGER.warning("topic not loaded topic=%r reason=%s", topic.name, fault)
+        else:
+            self._topics[topic.name] = topic
 
     def table(self) -> TopicConfigTable:
         """Everything, as it is shown and registered."""
@@ -183,6 +225,8 @@ class TopicTable:
         return msgspec.structs.replace(topic, attributes=attributes)
 
     def _create(self, name: str, queue_count: int, permission: int) -> TopicConfig:
+        if len(self._topics) >= MADE_UNASKED_MAX:
+            raise TableFull(f"topic {name} is not made: there are {len(self._topics)} already")
         topic = TopicConfig(
             name=name,
             read_queue_count=queue_count,
@@ -195,14 +239,20 @@ class TopicTable:
 
     def _changed(self, name: str) -> None:
         self.version = next_version(self.version, self._clock)
-        self.file.changed()
+        change = TopicChange(self.version, name, self._topics.get(name))
+        self.file.put(journal.line_of(change))
         self._changed_at[name] = self.file.generation
+        if len(self._changed_at) > self._changes_max:
+            saved = self.file.saved_generation
+            self._changed_at = {key: at for key, at in self._changed_at.items() if at > saved}
+            self._changes_max = 2 * len(self._changed_at) + CHANGES_KEPT
         for listener in self.on_change:
             listener(name)
 
-    def _encode(self) -> bytes:
-        return pretty.document(
-            dataVersion=pretty.member(self.version), topicConfigTable=self._texts.text(self._topics)
+    def _encode(self) -> Callable[[], bytes]:
+        version, topics = self.version, dict(self._topics)
+        return lambda: pretty.document(
+            dataVersion=pretty.member(version), topicConfigTable=self._texts.text(topics)
         )
 
 
@@ -213,11 +263,11 @@ class GroupTable:
         self.config = config
         self.version = DataVersion(timestamp=clock.wall_ms())
         self.on_change: list[Callable[[str], None]] = []  # told the name of what changed
-        self.file = SavedFile(GROUPS_PATH, self._encode, saver)
+        self.file = JournaledFile(GROUPS_PATH, self._encode, saver)
         self._clock = clock
         self._groups = {name: SubscriptionGroupConfig(name=name) for name in SYSTEM_GROUPS}
         self._texts = pretty.Entries()
-        self._forbidden: dict[str, dict[str, int]] = {}  # kept as read: group -> topic -> bits
+        self._forbidden: dict[str, dict[str, int]] = {}  # as read: group -> topic -> bits
 
     def __iter__(self) -> Iterator[SubscriptionGroupConfig]:
         return iter(self._groups.values())
@@ -236,10 +286,17 @@ class GroupTable:
             return group
         if not (self.config.auto_create_groups or is_system_group(name)) or group_fault(name):
             raise GroupNotFound(name)
+        if len(self._groups) >= MADE_UNASKED_MAX:
+            raise TableFull(f"group {name} is not made: there are {len(self._groups)} already")
         group = SubscriptionGroupConfig(name=name)
         LOGGER.info("subscription group created group=%s", name)
         self.put(group)
         return group
+
+    def may_read(self, group: str, topic: str) -> bool:
+        """Whether nobody has closed the topic to the group, as Apache's broker lets one do."""
+        bits = self._forbidden.get(group, {}).get(topic, 0)
+        return bits < 0 or not bits & READ_FORBIDDEN
 
     def put(self, group: SubscriptionGroupConfig) -> None:
         """Create or replace a group; raises InvalidParameter for one that cannot be used."""
@@ -273,11 +330,21 @@ class GroupTable:
     def load(self, disk: Disk) -> None:
         """Take over what is on the disk; raises CorruptFile when it cannot be read."""
         table = load(disk, GROUPS_PATH, SubscriptionGroupTable)
-        if table is None:
-            return
-        self._groups |= table.groups
-        self._forbidden = table.forbidden
-        self.version = table.data_version
+        version = UNWRITTEN if table is None else table.data_version
+        if table is not None:
+            self._groups |= table.groups
+            self._forbidden = table.forbidden
+        for change in journal.changes_after(disk, GROUPS_PATH, version, GroupChange):
+            version = change.data_version
+            if change.entry is None:
+                self._groups.pop(change.name, None)
+                self._forbidden.pop(change.name, None)
+            else:
+                self._groups[change.name] = change.entry
+        if journal.exists(disk, GROUPS_PATH):
+            self.file.found_journal()
+        if version is not UNWRITTEN:
+            self.version = version
 
     def table(self) -> SubscriptionGroupTable:
         """Everything, as it is shown and saved."""
@@ -287,15 +354,17 @@ class GroupTable:
 
     def _changed(self, name: str) -> None:
         self.version = next_version(self.version, self._clock)
-        self.file.changed()
+        change = GroupChange(self.version, name, self._groups.get(name))
+        self.file.put(journal.line_of(change))
         for listener in self.on_change:
             listener(name)
 
-    def _encode(self) -> bytes:
-        return pretty.document(
-            dataVersion=pretty.member(self.version),
-            forbiddenTable=pretty.member(self._forbidden),
-            subscriptionGroupTable=self._texts.text(self._groups),
+    def _encode(self) -> Callable[[], bytes]:
+        version, forbidden, groups = self.version, dict(self._forbidden), dict(self._groups)
+        return lambda: pretty.document(
+            dataVersion=pretty.member(version),
+            forbiddenTable=pretty.member(forbidden),
+            subscriptionGroupTable=self._texts.text(groups),
         )
 
 
@@ -324,7 +393,9 @@ def check_group(group: SubscriptionGroupConfig) -> None:
 
 
 def next_version(version: DataVersion, clock: Clock) -> DataVersion:
-    """The version after one more change."""
+    """The version after one more change; its time never goes back."""
     return DataVersion(
-        state_version=version.state_version, timestamp=clock.wall_ms(), counter=version.counter + 1
+        state_version=version.state_version,
+        timestamp=max(clock.wall_ms(), version.timestamp),
+        counter=version.counter + 1,
     )

@@ -11,11 +11,11 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from ariane.broker.messages import TIMER_KEYS, UNIQUE_KEY, MessageIllegal
+from ariane.broker.messages import TIMER_KEYS, MessageIllegal
 from ariane.broker.state import BrokerState
 from ariane.codes import ResponseCode
 from ariane.errors import RequestRejected
-from ariane.protocol.properties import amended_properties
+from ariane.protocol.properties import REAL_QUEUE_ID, REAL_TOPIC, UNIQUE_KEY, amended_properties
 from ariane.protocol.recall_handle import RecallHandle
 from ariane.store.messages import NewMessage
 from ariane.store.timer_wheel import slot_of
@@ -23,8 +23,6 @@ from ariane.topics import RETRY_PREFIX, TIMER_TOPIC
 
 SLOT_KEY: Final = "TIMER_OUT_MS"
 DELETE_KEY: Final = "TIMER_DEL_UNIQKEY"
-REAL_TOPIC_KEY: Final = "REAL_TOPIC"
-REAL_QUEUE_KEY: Final = "REAL_QID"
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 
 
@@ -93,10 +91,10 @@ def deliver_time(properties: Mapping[str, str], now_ms: int) -> int | None:
 def _aside(message: NewMessage, properties: Mapping[str, str], slot_ms: int) -> bytes:
     marks = {
         SLOT_KEY: str(slot_ms),
-        REAL_TOPIC_KEY: message.topic,
-        REAL_QUEUE_KEY: str(message.queue_id),
+        REAL_TOPIC: message.topic,
+        REAL_QUEUE_ID: str(message.queue_id),
     }
-    if REAL_TOPIC_KEY in properties or REAL_QUEUE_KEY in properties:
+    if REAL_TOPIC in properties or REAL_QUEUE_ID in properties:
         return amended_properties(message.properties, marks)
     text = "".join(f"{name}\x01{value}\x02" for name, value in marks.items()).encode()
     separator = b"" if message.properties.endswith(b"\x02") or not message.properties else b"\x02"
@@ -115,7 +113,7 @@ def recall_handle_of(message: NewMessage, broker_name: str) -> str | None:
     """The handle of a message as it was placed; None if it does not wait for a time."""
     if message.topic != TIMER_TOPIC:
         return None
-    slot_text, topic = _value_of(message, SLOT_KEY), _value_of(message, REAL_TOPIC_KEY)
+    slot_text, topic = _value_of(message, SLOT_KEY), _value_of(message, REAL_TOPIC)
     if not topic or topic.startswith(RETRY_PREFIX) or _NUMBER.fullmatch(slot_text) is None:
         return None
     return RecallHandle(
@@ -135,4 +133,4 @@ def _value_of(message: NewMessage, name: str) -> str:
         return ""
     first = at + len(mark)
     end = text.find(b"\x02", first)
-    return text[first : end if end >= 0 else None].decode()
+    return text[first : end if end >= 0 else None].decode(errors="replace")

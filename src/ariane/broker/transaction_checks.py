@@ -27,6 +27,8 @@ from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple, Protocol
 
+from ariane.errors import MessageTooLarge
+
 HISTORY: Final = 1 << 18  # fates kept below progress, so that a repeated decision is recognised
 HISTORY_SLACK: Final = 1 << 16  # dropped at once, so that dropping is rare
 PASSED_MAX: Final = 1_000  # immune halves that a round looks past before it copies them
@@ -90,6 +92,10 @@ class Actions(Protocol):
 
     def discard(self, queue_offset: int) -> None:
         """Put it where an operator finds it, and note that it ended."""
+        ...
+
+    def look_past(self, queue_offset: int, error: Exception) -> None:
+        """Hear of one that cannot be copied; it stays where it is."""
         ...
 
 
@@ -222,7 +228,10 @@ def check_round(
         if verdict is not Verdict.IMMUNE or _is_too_much(passed, end):
             yield from _copy_open(ledger, actions, passed)
         if ledger.fate_of(at) is Fate.OPEN:  # it may have ended while others were copied
-            _carry_out(verdict, at, ledger, actions)
+            try:
+                _carry_out(verdict, at, ledger, actions)
+            except MessageTooLarge as error:
+                actions.look_past(at, error)
         ledger.advance(end)
         yield
         at = ledger.next_open(at + 1, end)
@@ -243,7 +252,10 @@ def _copy_open(ledger: Ledger, actions: Actions, passed: list[int]) -> Iterator[
     """Move what was looked past to the end of the queue, so that progress can go on."""
     for at in passed:
         if ledger.fate_of(at) is Fate.OPEN:
-            ledger.move(at, actions.copy(at))
+            try:
+                ledger.move(at, actions.copy(at))
+            except MessageTooLarge as error:
+                actions.look_past(at, error)
             yield
     passed.clear()
 

@@ -62,6 +62,7 @@ class Transactions:
         self._resumed: set[int] = set()  # log offsets of discarded messages
         self._notes = Notes(state, self._noted)
         self._round: Iterator[None] | None = None
+        self._in_the_way: dict[int, str] = {}  # half messages the last round had to look past
         self._timers: dict[str, Timer] = {}
         self._refused_count = 0
         self._refused_silent_s = 0.0
@@ -112,7 +113,7 @@ class Transactions:
     def commit(self, half: StoredMessage) -> Placed:
         """Give an open half message to its consumers; or a StoreError, and it stays open."""
         self._state.topics.existing(half_messages.real_topic_of(half))
-        placed = placing.put(self._state, half_messages.committed_of(half))
+        placed = placing.put(self._state, half_messages.committed_of(half), again=True)
         self._end_by(half, Fate.COMMITTED)
         return placed
 
@@ -130,7 +131,7 @@ class Transactions:
 
     def resume(self, discarded: StoredMessage) -> Placed:
         """Begin a discarded transaction anew."""
-        placed = placing.place(self._state, half_messages.resumed_of(discarded))
+        placed = placing.place(self._state, half_messages.resumed_of(discarded), again=True)
         self._resumed.add(discarded.log_offset)
         return placed
 
@@ -181,6 +182,14 @@ class Transactions:
             )
         except StoreError as error:
             LOGGER.warning("transactions not checked, to be tried again reason=%s", error)
+        if actions.in_the_way and actions.in_the_way != self._in_the_way:
+            LOGGER.warning(
+                "half messages that cannot be copied looked past count=%d first=%d reason=%s",
+                len(actions.in_the_way),
+                min(actions.in_the_way),
+                actions.in_the_way[min(actions.in_the_way)],
+            )
+        self._in_the_way = actions.in_the_way
         self._notes.write()
         if actions.asked or actions.without_producer or actions.discarded:
             LOGGER.info(
@@ -195,12 +204,16 @@ class Transactions:
         assert self._round is not None
         clock = self._state.clock
         until_s = clock.monotonic_s() + SLICE_S
-        for _ in self._round:
-            if clock.monotonic_s() >= until_s:
-                self._timers["slice"] = self._state.timers.after(0.0, self._continue_round)
-                break
-        else:
-            self._round = None
+        is_under_way = False
+        try:
+            for _ in self._round:
+                if clock.monotonic_s() >= until_s:
+                    self._timers["slice"] = self._state.timers.after(0.0, self._continue_round)
+                    is_under_way = True
+                    break
+        finally:
+            if not is_under_way:
+                self._round = None  # whatever ended it, there will be another
         if self._show_progress() and self._round is None:
             # Not seconds later: from less progress, Apache's broker asks about every copy.
             self._state.offsets.save()

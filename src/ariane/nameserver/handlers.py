@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from ariane.clock import Clock
 from ariane.codes import ResponseCode
-from ariane.config import NameServerConfig, properties_of
+from ariane.config import NameServerConfig
 from ariane.errors import RequestRejected
 from ariane.kernel.hashing import crc32
-from ariane.nameserver.config import updated
+from ariane.nameserver.config import shown, updated
 from ariane.nameserver.key_values import ORDER_TOPICS, KeyValues
 from ariane.nameserver.routes import Registration, RouteTable, TopicFlag
 from ariane.protocol.bodies import (
@@ -291,7 +291,7 @@ def key_values_of_namespace(request: Request[NamespaceHeader], state: State) -> 
 
 def get_config(request: Request[None], state: State) -> Command:
     """The settings as properties text."""
-    lines = [f"{key}={value}\n" for key, value in properties_of(state.config).items()]
+    lines = [f"{key}={value}\n" for key, value in shown(state.config).items()]
     return request.reply(body="".join(lines).encode())
 
 

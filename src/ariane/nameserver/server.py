@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from ariane.clock import Clock, Timer, Timers
 from ariane.config import NameServerConfig
 from ariane.disk import Disk
@@ -67,6 +69,7 @@ class NameServer:
             limits=self._limits,
             on_close=self._connection_closed,
         )
+        self._state.config = msgspec.structs.replace(self.config, port=self.port)
         self._schedule_scan()
         LOGGER.info("name server listening host=%s port=%d", self.config.bind_host, self.port)
 

@@ -90,6 +90,8 @@ def loads(text: str | bytes, *, size_max: int = ODD_BYTES_MAX) -> Json:
 
 def decode(data: bytes, kind: type[T], *, size_max: int = ODD_BYTES_MAX) -> T:
     """Read a typed body or raise ProtocolError naming the member; unknown members are ignored."""
+    if is_too_deep(data):  # a member of any form would take what nobody can write again
+        raise ProtocolError(f"JSON nested deeper than {DEPTH_MAX}")
     decoder = _decoder(kind)
     fault: Exception | None = None
     if decoder is not None and _REFERENCE not in data:

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from typing import Final, Protocol
 
 from ariane.errors import ProtocolError
-from ariane.kernel.client import KeyMaker
+from ariane.kernel.unique_keys import KeyMaker
 
 Host = tuple[str, int]
 

@@ -1,7 +1,8 @@
 """Messages as they lie in records and batches, seen from a client.
 
 A record's fields say how long it is, so a reader checks each against what is left before it
-follows it. Writing records is the kernel's work.
+follows it. Text that is not UTF-8 is no fault of a record: what cannot be read is replaced, as
+the kernel's reader does. Writing records is the kernel's work.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from ariane.protocol.properties import (
     UNIQUE_KEY,
     decode_properties,
     encode_properties,
+    stored_properties_of,
 )
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "encode_properties",
     "java_hash",
     "properties_text_of",
+    "stored_properties_of",
     "tags_code_of",
 ]
 
@@ -226,7 +229,7 @@ def _record(data: bytes, first: int) -> StoredMessage:
     properties_at = topic_at + topic_bytes + _SHORT.size
     topic = _text(data, topic_at, topic_bytes)
     (properties_bytes,) = _unpack(_SHORT, data, properties_at - _SHORT.size)
-    properties = decode_properties(_text(data, properties_at, properties_bytes))
+    properties = stored_properties_of(_part(data, properties_at, properties_bytes))
     _check_size(size, properties_at + properties_bytes - first)
     return StoredMessage(
         topic=topic,
@@ -263,10 +266,8 @@ def _part(data: bytes, first: int, byte_count: int) -> bytes:
 
 
 def _text(data: bytes, first: int, byte_count: int) -> str:
-    try:
-        return _part(data, first, byte_count).decode()
-    except UnicodeDecodeError as error:
-        raise ProtocolError(f"text that is not UTF-8: {error}") from error
+    """Brokers keep what they are sent byte for byte, so text may be in any encoding."""
+    return _part(data, first, byte_count).decode(errors="replace")
 
 
 def _check_size(size: int, parts_size: int) -> None:

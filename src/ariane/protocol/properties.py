@@ -10,9 +10,19 @@ from ariane.errors import ProtocolError
 NAME_END: Final = "\x01"
 VALUE_END: Final = "\x02"
 
+# The names that more than one module knows.
+DELAY: Final = "DELAY"
+HALF: Final = "TRAN_MSG"
 KEYS: Final = "KEYS"
+ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+PRODUCER_GROUP: Final = "PGROUP"
+REAL_QUEUE_ID: Final = "REAL_QID"
+REAL_TOPIC: Final = "REAL_TOPIC"
+RETRY_TOPIC: Final = "RETRY_TOPIC"
+SHARDING_KEY: Final = "__SHARDINGKEY"
 TAGS: Final = "TAGS"
 UNIQUE_KEY: Final = "UNIQ_KEY"
+WAIT: Final = "WAIT"
 
 
 def encode_properties(properties: Mapping[str, str]) -> str:
@@ -36,6 +46,14 @@ def decode_properties(text: str) -> dict[str, str]:
         if name and value:
             properties[name] = value
     return properties
+
+
+def stored_properties_of(data: bytes) -> dict[str, str]:
+    """Names and values of a record or a batch entry, where nobody has checked the bytes.
+
+    What is not UTF-8 in them is replaced: a message in another encoding is read like any other.
+    """
+    return decode_properties(data.decode(errors="replace"))
 
 
 def amended_properties(text: bytes, changes: Mapping[str, str | None]) -> bytes:

@@ -278,6 +278,9 @@ class Connection(asyncio.BufferedProtocol):
         except ProtocolError as error:
             self.fail(error)
             return
+        except BaseException as error:
+            self.close(f"internal error: {type(error).__name__}")  # the stream is out of step
+            raise
         if commands:
             self.go_on(commands)
 
@@ -293,6 +296,9 @@ class Connection(asyncio.BufferedProtocol):
                 commands = self._decoder.received(0)
         except ProtocolError as error:
             self.fail(error)
+        except BaseException as error:
+            self.close(f"internal error: {type(error).__name__}")  # the stream is out of step
+            raise
         finally:
             self._gathering = False
             if self._out:

@@ -20,11 +20,11 @@ from ariane.remoting.transport import SocketTransport
 logger = logging.getLogger("ariane.remoting")
 
 CHECK_S: Final = 5.0  # how often idle connections are looked for
-BACKLOG: Final = 1024
+BACKLOG: Final = (1 << 31) - 1  # as many as the system allows (net.core.somaxconn)
 ACCEPTED_AT_ONCE: Final = 64
 ACCEPT_RETRY_S: Final = 1.0
 CONNECTIONS_MAX: Final = 16_000
-HOST_SHARE: Final = 0.75  # of them for one address: the others must get in even when it floods us
+HOST_CONNECTIONS_MAX: Final = 12_000  # the others must get in even when one address floods us
 SPARE_DESCRIPTORS: Final = 128  # never given to connections: the store opens files as it goes
 UNFINISHED_BYTES_MAX: Final = 256 << 20  # of incomplete frames, all connections together
 
@@ -41,6 +41,7 @@ class Server:
         on_connect: Callable[[Connection], None] | None,
         on_close: Callable[[Connection], None] | None,
         connections_max: int,
+        host_connections_max: int,
         unfinished_bytes_max: int,
         limits: ConnectionLimits,
         poller: Poller | None,
@@ -50,7 +51,7 @@ class Server:
         self.connections: set[Connection] = set()
         self.refused_count = 0
         self.connections_max = connections_max
-        self._host_connections_max = max(int(connections_max * HOST_SHARE), 1)
+        self._host_connections_max = host_connections_max
         self._hosts: Counter[str] = Counter()
         self._descriptors_max = _descriptors_max()
         self._handler = handler
@@ -88,7 +89,7 @@ class Server:
         loop = asyncio.get_running_loop()
         for _ in range(ACCEPTED_AT_ONCE):
             try:
-                connected, _ = listener.accept()
+                connected, peer = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:  # out of descriptors, mostly: those in use will be given back
@@ -101,9 +102,10 @@ class Server:
                 self._refused("there are no more descriptors for them; raise ulimit -n")
                 continue
             try:
-                SocketTransport(loop, connected, self._connection(), self._poller)
-            except OSError:
-                connected.close()  # gone before it was here
+                SocketTransport(loop, connected, self._connection(), self._poller, peer)
+            except Exception:
+                connected.close()
+                logger.exception("connection not taken")
 
     def hush(self) -> None:
         """Accept no more and read no more, while answers under way still leave."""
@@ -219,6 +221,7 @@ async def serve(
     on_connect: Callable[[Connection], None] | None = None,
     on_close: Callable[[Connection], None] | None = None,
     connections_max: int = CONNECTIONS_MAX,
+    host_connections_max: int = HOST_CONNECTIONS_MAX,
     unfinished_bytes_max: int = UNFINISHED_BYTES_MAX,
     limits: ConnectionLimits | None = None,
     poller: Poller | None = None,
@@ -234,6 +237,7 @@ async def serve(
         on_connect=on_connect,
         on_close=on_close,
         connections_max=connections_max,
+        host_connections_max=host_connections_max,
         unfinished_bytes_max=unfinished_bytes_max,
         limits=limits or ConnectionLimits(),
         poller=poller,

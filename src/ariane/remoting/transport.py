@@ -29,11 +29,12 @@ class SocketTransport(asyncio.Transport):
         connected: socket.socket,
         protocol: asyncio.BufferedProtocol,
         watcher: Poller | None = None,
+        peer: Any = None,
     ) -> None:
+        """`peer` is the address that accepting gave: one that is gone again has no other name."""
         super().__init__()
         self._facts: dict[str, Any] = {"socket": connected, "sockname": connected.getsockname()}
-        with suppress(OSError):  # a peer that is gone already has no name
-            self._facts["peername"] = connected.getpeername()
+        self._facts["peername"] = connected.getpeername() if peer is None else peer
         connected.setblocking(False)
         with suppress(OSError):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

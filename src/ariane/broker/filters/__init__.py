@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from ariane.broker.filters.compiler import compiled
 from ariane.broker.filters.parser import parse
 from ariane.errors import BadFilter
-from ariane.kernel.filters import Filter
 from ariane.protocol.message import tags_code_of
+from ariane.store.filters import Filter
 
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"

@@ -23,7 +23,7 @@ from ariane.broker.filters.syntax import (
     Truth,
     Where,
 )
-from ariane.kernel.filters import Filter
+from ariane.store.filters import Filter
 
 
 class Op(IntEnum):

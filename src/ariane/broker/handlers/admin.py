@@ -7,6 +7,7 @@ from typing import Final
 from ariane.broker.clients import Subscription
 from ariane.broker.filters import TAG_TYPES
 from ariane.broker.handlers.answers import answer_when_saved
+from ariane.broker.handlers.topics import delete_queues
 from ariane.broker.requests import Reply, Request
 from ariane.broker.runtime_info import runtime_info
 from ariane.broker.state import BrokerState
@@ -31,6 +32,7 @@ def broker_info(request: Request[None], state: BrokerState) -> Reply:
 def broker_config(request: Request[None], state: BrokerState) -> Reply:
     """Every setting as properties text."""
     settings = properties_of(state.config) | properties_of(state.store_config)
+    settings |= state.updates.without_effect()
     text = "".join(f"{key}={value}\n" for key, value in sorted(settings.items()))
     version = fastjson.encode(state.updates.version).decode()
     return Reply.of(ConfigReply(version=version), body=text.encode())
@@ -123,12 +125,14 @@ def clean_store(request: Request[None], state: BrokerState) -> Reply:
     return Reply.of()
 
 
-def clean_unused_topics(request: Request[None], state: BrokerState) -> Reply:
+def clean_unused_topics(request: Request[None], state: BrokerState) -> None:
     """Remove the queues of topics that are no more."""
-    for topic in state.store.topics():
-        if state.topics.get(topic) is None and not state.topics.is_system(topic):
-            state.store.delete_topic(topic)
-    return Reply.of()
+    unused = [
+        topic
+        for topic in state.store.topics()
+        if state.topics.get(topic) is None and not state.topics.is_system(topic)
+    ]
+    delete_queues(unused, state, lambda: request.answer(Reply.of()), request.answer)
 
 
 def entry_at(

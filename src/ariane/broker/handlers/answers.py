@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ariane.broker.persistence import SavedFile
@@ -11,9 +12,16 @@ from ariane.broker.state import BrokerState
 from ariane.codes import ResponseCode
 
 
-def answer_when_saved(request: Request[Any], file: SavedFile) -> None:
-    """Answer once the file behind a changed table is on disk."""
-    file.when_saved(lambda fault: request.answer(outcome_of(fault)))
+def answer_when_saved(request: Request[Any], *files: SavedFile) -> None:
+    """Answer once the files behind changed tables are on disk, or one cannot be put there."""
+
+    def saved(rest: tuple[SavedFile, ...], fault: Exception | None) -> None:
+        if rest and fault is None:
+            rest[0].when_saved(partial(saved, rest[1:]))
+        else:
+            request.answer(outcome_of(fault))
+
+    saved(files, None)
 
 
 def answer_when_routed(request: Request[Any], state: BrokerState) -> None:

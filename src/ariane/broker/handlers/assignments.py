@@ -8,7 +8,7 @@ from ariane.broker.requests import Reply, Request
 from ariane.broker.state import BrokerState
 from ariane.codes import ResponseCode
 from ariane.config import REQUEST_MODES
-from ariane.errors import GroupNotFound, InvalidParameter, RequestRejected
+from ariane.errors import InvalidParameter, RequestRejected
 from ariane.protocol import fastjson
 from ariane.protocol.bodies import MessageQueue
 from ariane.protocol.bodies.clients import BROADCASTING
@@ -79,12 +79,11 @@ def set_request_mode(request: Request[None], state: BrokerState) -> None:
     if mode.topic.startswith(RETRY_PREFIX):
         raise RequestRejected("retry topic is not allowed to set mode", ResponseCode.NO_PERMISSION)
     state.topics.existing(mode.topic)
-    if mode.group not in state.groups:
-        raise GroupNotFound(mode.group)
     if mode.mode not in REQUEST_MODES:
         raise InvalidParameter(f"mode {mode.mode!r} is not {' or '.join(REQUEST_MODES)}")
+    state.groups.for_consumer(mode.group)
     state.pop.modes.put(mode)
-    answer_when_saved(request, state.pop.modes.file)
+    answer_when_saved(request, state.groups.file, state.pop.modes.file)
 
 
 def all_request_modes(request: Request[None], state: BrokerState) -> Reply:

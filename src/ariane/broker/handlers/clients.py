@@ -10,6 +10,7 @@ from ariane.broker.filters import TAG_TYPES
 from ariane.broker.handlers.pull import check_supported
 from ariane.broker.requests import Reply, Request
 from ariane.broker.state import BrokerState
+from ariane.broker.tables import TableFull
 from ariane.codes import ResponseCode
 from ariane.errors import (
     ClientError,
@@ -25,7 +26,6 @@ from ariane.protocol.bodies import (
     ConnectionInfo,
     ConsumerConnections,
     ConsumerData,
-    ConsumerList,
     HeartbeatData,
     LockReply,
     LockRequest,
@@ -72,10 +72,9 @@ def heartbeat(request: Request[None], state: BrokerState) -> Reply:
 def prepare_group(consumer: ConsumerData, state: BrokerState) -> bool:
     """Make the group and its retry topic if need be; False for a group that may not be."""
     try:
-        group = state.groups.for_consumer(consumer.group)
-    except GroupNotFound:
+        state.topics.ensure_retry(state.groups.for_consumer(consumer.group))
+    except (GroupNotFound, TableFull):
         return False  # its pulls will be told; the client's other groups are served
-    state.topics.ensure_retry(group)
     return True
 
 
@@ -95,7 +94,7 @@ def consumer_list(request: Request[ConsumerGroupHeader], state: BrokerState) -> 
     group = state.clients.consumer_group(request.header.group)
     if group is None:
         raise RequestRejected(f"no consumer for this group, {request.header.group}")
-    return Reply.of(body=fastjson.encode(ConsumerList(client_ids=group.client_ids())))
+    return Reply.of(body=group.id_list())
 
 
 def check_client(request: Request[None], state: BrokerState) -> Reply:

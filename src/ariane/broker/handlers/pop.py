@@ -60,7 +60,7 @@ def pop(request: Request[PopHeader], state: BrokerState) -> Reply | None:
             header.group,
             header.queue_id,
             until_s=state.clock.monotonic_s() + wait_ms / 1000,
-            likeness=(header.queue_id, header.expression, header.is_ordered, header.attempt_id),
+            likeness=(header.queue_id, header.expression, order_of(header)),
             again=lambda: pop_again(header, state),
             expired=lambda: empty_reply(header, taking, ResponseCode.POLLING_TIMEOUT),
         )
@@ -178,7 +178,7 @@ def notification(request: Request[NotificationHeader], state: BrokerState) -> Re
             header.group,
             header.queue_id,
             until_s=state.clock.monotonic_s() + wait_ms / 1000,
-            likeness=(header.queue_id, header.is_ordered, header.attempt_id),
+            likeness=(header.queue_id, order_of(header)),
             again=lambda: try_notification(header, state),
             expired=lambda: Reply.of(NotificationReply()),
         )
@@ -257,6 +257,14 @@ def check_group(name: str, state: BrokerState) -> None:
         raise RequestRejected(
             f"subscription group no permission, {name}", ResponseCode.NO_PERMISSION
         )
+
+
+def order_of(header: PopHeader | NotificationHeader) -> tuple[bool, str | None]:
+    """Whether the pop is in order, and the attempt then: it may have again what it was given.
+
+    Any other finds the same whatever its attempt, though proxies give each one.
+    """
+    return (True, header.attempt_id) if header.is_ordered else (False, None)
 
 
 def check_invisible(invisible_ms: int) -> None:

@@ -17,6 +17,10 @@ from ariane.protocol.bodies.pop import BatchAck, decode_batch_ack
 from ariane.protocol.headers.pop import AckHeader, ChangeInvisibleHeader, ChangeInvisibleReply
 
 NO_MESSAGE: Final = ResponseCode.NO_MESSAGE
+NOT_OUT: Final = (
+    "the message is not out under this handle: it was acknowledged, its time was changed (which"
+    " gives it a new handle), or its time was up"
+)
 
 
 def ack(request: Request[AckHeader], state: BrokerState) -> Reply:
@@ -111,11 +115,7 @@ def change_invisible(request: Request[ChangeInvisibleHeader], state: BrokerState
     key = Key(header.topic, header.group, header.queue_id, handle.first, handle.popped_ms)
     lent = state.pop.extend(key, header.queue_offset, header.invisible_ms)
     if lent is None:
-        raise RequestRejected(
-            "the message is not out under this handle: it was acknowledged, its time was changed"
-            " (which gives it a new handle), or its time was up",
-            NO_MESSAGE,
-        )
+        raise RequestRejected(NOT_OUT, NO_MESSAGE)
     return Reply.of(
         ChangeInvisibleReply(
             popped_ms=lent.popped_ms,
@@ -132,9 +132,10 @@ def hide_in_order(header: ChangeInvisibleHeader, handle: Handle, state: BrokerSt
     if stands_at is not None and header.queue_offset < stands_at:
         return Reply.of(ChangeInvisibleReply())
     visible_ms = state.pop.order_ms(place) + header.invisible_ms
-    state.pop.hide_in_order(
+    if not state.pop.hide_in_order(
         place, header.queue_offset, popped_ms=handle.popped_ms, visible_ms=visible_ms
-    )
+    ):
+        raise RequestRejected(NOT_OUT, NO_MESSAGE)
     state.pop.pops.look_at(header.topic, header.invisible_ms / 1000)
     return Reply.of(
         ChangeInvisibleReply(

@@ -41,6 +41,7 @@ class Forbidder(IntEnum):
     GROUP = 2
     TOPIC = 3
     BROADCAST = 4
+    SUBSCRIPTION = 5
 
 
 class Forbidden(RejectedWith):
@@ -81,15 +82,15 @@ def pull(request: PullRequest, state: BrokerState) -> Reply | Held:
         topic=header.topic,
         queue_id=header.queue_id,
         queue_offset=header.queue_offset,
-        until_s=state.clock.monotonic_s() + suspend_s(header, state),
+        until_s=state.clock.monotonic_s() + suspend_s(header.suspend_ms, state),
         again=lambda first: carry_out(header, first, state),
         shortcut=state.lane.shortcut_of(header, request.command),
     )
 
 
-def suspend_s(header: PullHeader, state: BrokerState) -> float:
-    """How long the pull may be held."""
-    asked_ms = header.suspend_ms if state.config.long_polling else state.config.short_polling_ms
+def suspend_s(asked_ms: int, state: BrokerState) -> float:
+    """How long a pull may be held that asks for so much."""
+    asked_ms = asked_ms if state.config.long_polling else state.config.short_polling_ms
     return min(max(asked_ms, 0), SUSPEND_MS_MAX) / 1000
 
 
@@ -168,6 +169,11 @@ def check_access(header: PullHeader, state: BrokerState) -> Access:
         raise InvalidParameter(
             f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
             f"topicConfig.readQueueNums:[{topic.read_queue_count}]"
+        )
+    if not state.groups.may_read(header.group, header.topic):
+        raise Forbidden(
+            Forbidder.SUBSCRIPTION,
+            f"the consumer group[{header.group}] is forbidden for topic[{header.topic}]",
         )
     return Access(topic, group, filter_of(header, group, state))
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from ariane.broker.messages import UNIQUE_KEY
 from ariane.broker.placing import put
 from ariane.broker.requests import Reply, Request
 from ariane.broker.state import BrokerState
@@ -16,6 +15,7 @@ from ariane.codes import Permission, ResponseCode
 from ariane.errors import ProtocolError, RequestRejected
 from ariane.protocol.headers.recall import RecallHeader, RecallReply
 from ariane.protocol.message import encode_properties
+from ariane.protocol.properties import PRODUCER_GROUP, TAGS, UNIQUE_KEY
 from ariane.protocol.recall_handle import RecallHandle, decode_recall_handle
 from ariane.store.messages import NewMessage
 
@@ -39,12 +39,12 @@ def recall(request: Request[RecallHeader], state: BrokerState) -> Reply:
     handle = valid_handle(header, state)
     now_ms = state.clock.wall_ms()
     properties = {
-        "TAGS": RECALL_TAG,
+        TAGS: RECALL_TAG,
         DELETE_KEY: handle.message_id,
         UNIQUE_KEY: handle.message_id,
         "TIMER_DELIVER_MS": str(handle.deliver_at_ms),
         "BORN_TIMESTAMP": str(now_ms),
-        **({"PGROUP": header.group} if header.group else {}),
+        **({PRODUCER_GROUP: header.group} if header.group else {}),
     }
     placed = put(
         state,

@@ -22,7 +22,7 @@ from ariane.protocol.command import Command
 from ariane.protocol.command import request as request_of
 from ariane.protocol.headers.replies import PushReplyHeader
 from ariane.protocol.headers.send import SendReply
-from ariane.protocol.message import decode_properties
+from ariane.protocol.message import stored_properties_of
 from ariane.store.messages import NewMessage
 
 REPLY_TO_KEY: Final = "REPLY_TO_CLIENT"
@@ -40,7 +40,7 @@ def send_reply(request: SendRequest, state: BrokerState) -> Reply | Postponed | 
     queue_id = choose_queue(request.header.queue_id, topic, state)
     message = message_of(request, queue_id, state)
     header = kept(message, state)
-    client_id = decode_properties(message.properties.decode()).get(REPLY_TO_KEY)
+    client_id = stored_properties_of(message.properties).get(REPLY_TO_KEY)
     if client_id is None:
         return failed(header, f"reply message properties[{REPLY_TO_KEY}] is null")
     client = state.clients.producer(client_id)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ariane.broker.delay_levels import DELAY_KEY
 from ariane.broker.messages import SendRequest
 from ariane.broker.placing import place, put
 from ariane.broker.requests import Postponed, Reply, Request
@@ -15,7 +14,7 @@ from ariane.errors import RequestRejected
 from ariane.protocol.bodies import TopicConfig
 from ariane.protocol.headers.retry import SendBackHeader
 from ariane.protocol.message import decode_records, properties_text_of
-from ariane.protocol.properties import amended_properties
+from ariane.protocol.properties import DELAY, RETRY_TOPIC, amended_properties
 from ariane.store.messages import NewMessage
 from ariane.topics import RETRY_PREFIX, is_internal_topic
 
@@ -46,7 +45,7 @@ def send_back(request: Request[SendBackHeader], state: BrokerState) -> Reply | P
         return Postponed(state.topics.file.when_saved)
     copy = returned.copy_of(message, properties_text_of(record), queue_of(topic, state))
     placed = (place if is_dead else put)(state, copy)
-    state.stats.back_by(message.properties.get("RETRY_TOPIC", message.topic), group.name).add(
+    state.stats.back_by(message.properties.get(RETRY_TOPIC, message.topic), group.name).add(
         1, placed.size
     )
     return Reply.of(after=state.ack_at(placed.end_offset, waits=True))
@@ -87,7 +86,7 @@ def dead_letters_for(request: SendRequest, state: BrokerState) -> TopicConfig | 
 
 def as_dead_letter(message: NewMessage, topic: TopicConfig, state: BrokerState) -> NewMessage:
     """The message of a send to a retry topic as it is placed among the dead letters."""
-    properties = amended_properties(message.properties, {DELAY_KEY: "-1"})
+    properties = amended_properties(message.properties, {DELAY: "-1"})
     return replace(
         message, topic=topic.name, queue_id=queue_of(topic, state), properties=properties
     )

@@ -9,16 +9,9 @@ from typing import Final
 from ariane.broker.delay_levels import level_of
 from ariane.broker.handlers.answers import when_routed
 from ariane.broker.handlers.retry import as_dead_letter, dead_letters_for
-from ariane.broker.message_types import (
-    check_type,
-    declared_type,
-    is_by_priority,
-    queue_of_priority,
-)
+from ariane.broker.message_types import check_type, declared_type, is_by_priority, queue_of_priority
 from ariane.broker.messages import (
     TIMER_KEYS,
-    UNIQUE_KEY,
-    WAIT_KEY,
     MessageIllegal,
     SendRequest,
     batch_of,
@@ -34,7 +27,8 @@ from ariane.codes import Permission, ResponseCode, SystemFlag
 from ariane.errors import InvalidParameter, RequestRejected
 from ariane.protocol.bodies import TopicConfig
 from ariane.protocol.headers.send import SendReply
-from ariane.protocol.message import decode_properties
+from ariane.protocol.message import decode_properties, stored_properties_of
+from ariane.protocol.properties import UNIQUE_KEY, WAIT
 from ariane.topics import (
     RETRY_PREFIX,
     SEND_FORBIDDEN,
@@ -74,8 +68,9 @@ def send_one(
 ) -> Reply:
     """Place one message, among the dead letters if there are any for it."""
     message = message_of(request, queue_id, state)
-    properties = decode_properties(message.properties.decode())
-    check_type(topic, properties)
+    properties = stored_properties_of(message.properties)
+    if state.config.checks_message_types:
+        check_type(topic, properties)
     refuse_inner_batch(properties, message.system_flag)
     if dead_letters is not None:
         message = as_dead_letter(message, dead_letters, state)
@@ -111,9 +106,9 @@ def send_batch(
     if level_of(properties) > 0 or any(key in properties for key in TIMER_KEYS):
         raise MessageIllegal("a batch cannot be delayed; send its messages one by one")
     batch = batch_of(request, queue_id, state)
-    if declared_type(topic) is not None:
+    if state.config.checks_message_types and declared_type(topic) is not None:
         for entry in batch.entries:
-            check_type(topic, decode_properties(entry.properties.decode(errors="replace")))
+            check_type(topic, stored_properties_of(entry.properties))
     started_s = state.clock.monotonic_s()
     placed = state.store.append_batch(batch)
     state.flow.append_took(state.clock.monotonic_s() - started_s)
@@ -149,7 +144,7 @@ def reply_header(
 
 def waits(properties: Mapping[str, str]) -> bool:
     """Whether the producer wants the message safe before it hears of it."""
-    return properties.get(WAIT_KEY, "true").lower() == "true"
+    return properties.get(WAIT, "true").lower() == "true"
 
 
 def writable_topic(request: SendRequest, state: BrokerState) -> TopicConfig:

@@ -17,12 +17,12 @@ from ariane.broker.staging.chunks import staged
 from ariane.broker.state import BrokerState
 from ariane.broker.timed import deliver_time, is_timed
 from ariane.errors import InvalidParameter
-from ariane.kernel import chunks
 from ariane.kernel.hashing import crc32
 from ariane.protocol.bodies import TopicConfig
 from ariane.protocol.bodies.staging import BatchPlan
 from ariane.protocol.headers.staging import BatchHeader, PublishHeader, StageHeader, StageReply
-from ariane.protocol.message import decode_properties
+from ariane.protocol.message import stored_properties_of
+from ariane.store import chunks
 from ariane.store.messages import NewMessage
 from ariane.topics import AUTO_CREATE_TOPIC, TOPIC_BYTES_MAX
 
@@ -81,10 +81,12 @@ def look(request: Request[StageHeader], topic: TopicConfig, state: BrokerState) 
         raise MessageIllegal(f"the chunk cannot be published: {fault}") from fault
     if row_count != header.row_count:
         raise MessageIllegal(f"the chunk has {row_count} rows and says {header.row_count}")
-    if late_count or declared_type(topic) is not None:
+    checks_types = state.config.checks_message_types and declared_type(topic) is not None
+    if late_count or checks_types:
         for entry in batch_entries(body):
-            properties = decode_properties(entry.properties.decode(errors="replace"))
-            check_type(topic, properties)
+            properties = stored_properties_of(entry.properties)
+            if checks_types:
+                check_type(topic, properties)
             check_time(request, entry.body, properties, state)
     return late_count
 

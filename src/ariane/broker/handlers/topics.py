@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ariane.broker.handlers.answers import answer_when_routed
 from ariane.broker.pop.handles import RETRY_V1, RETRY_V2, retry_topic_of
 from ariane.broker.requests import Reply, Request
 from ariane.broker.state import BrokerState
+from ariane.codes import ResponseCode
 from ariane.errors import InvalidParameter
 from ariane.protocol import fastjson
 from ariane.protocol.bodies import (
@@ -20,7 +22,7 @@ from ariane.protocol.bodies import (
     TopicStats,
 )
 from ariane.protocol.headers.topics import AllTopicsHeader, CreateTopicHeader, TopicHeader
-from ariane.topics import SYSTEM_TOPICS
+from ariane.topics import SYSTEM_TOPICS, is_system_group
 
 FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 
@@ -57,14 +59,40 @@ def delete_topic(request: Request[TopicHeader], state: BrokerState) -> None:
         raise InvalidParameter("the topic name is empty")
     if state.topics.is_system(name):
         raise InvalidParameter(f"topic {name!r} is the broker's own and stays")
+    doomed: list[str] = []
     for topic in (name, *pop_retry_topics_of(name, state)):
         if state.topics.get(topic) is not None:
             state.topics.delete(topic)
             state.offsets.delete_topic(topic)
             state.filters.delete_topic(topic)
             state.stats.forget_topic(topic)
-            state.store.delete_topic(topic)
-    answer_when_routed(request, state)
+            doomed.append(topic)
+    delete_queues(
+        doomed,
+        state,
+        lambda: answer_when_routed(request, state),
+        request.answer,
+    )
+
+
+def delete_queues(
+    topics: Sequence[str],
+    state: BrokerState,
+    deleted: Callable[[], None],
+    refuse: Callable[[Reply], None],
+) -> None:
+    """Have the queues of topics removed, which takes syncs off the loop; then call `deleted`."""
+    left = list(topics)
+
+    def gone(fault: Exception | None) -> None:
+        if fault is not None:
+            refuse(Reply.refusal(ResponseCode.SYSTEM_ERROR, f"not deleted: {fault}"))
+        elif left:
+            state.store.delete_topic(left.pop(0), gone)
+        else:
+            deleted()
+
+    gone(None)
 
 
 def pop_retry_topics_of(name: str, state: BrokerState) -> list[str]:
@@ -107,9 +135,13 @@ def queue_bounds(topic: str, queue_id: int, state: BrokerState) -> TopicOffset:
 
 
 def topic_groups(request: Request[TopicHeader], state: BrokerState) -> Reply:
-    """The groups that subscribe to a topic now or have progress on it."""
+    """The groups that subscribe to a topic now, have progress on it, or were given some of it.
+
+    Whoever reads without committing shows in the last way only; tools are left out of that.
+    """
     topic = request.header.topic
-    groups = {*state.clients.groups_on(topic), *state.offsets.groups_of(topic)}
+    given = [group for group in state.stats.groups_of(topic) if not is_system_group(group)]
+    groups = {*state.clients.groups_on(topic), *state.offsets.groups_of(topic), *given}
     return Reply.of(body=fastjson.encode(GroupList(groups=sorted(groups))))
 
 

@@ -13,6 +13,7 @@ from ariane.errors import InvalidParameter, ProtocolError, RequestRejected
 from ariane.protocol.headers.transactions import EndTransactionHeader, ResumeCheckHeader
 from ariane.protocol.identifiers import decode_offset_id
 from ariane.protocol.message import StoredMessage, decode_records
+from ariane.protocol.properties import PRODUCER_GROUP
 from ariane.topics import DISCARD_TOPIC
 
 UNKNOWN: Final = 0
@@ -75,7 +76,7 @@ def half_of(header: EndTransactionHeader, state: BrokerState) -> StoredMessage:
             f"Find prepared transaction message failed: there is no half message at"
             f" commitLogOffset={header.log_offset} and tranStateTableOffset={header.queue_offset}"
         )
-    if half.properties.get(half_messages.GROUP_KEY) != header.group:
+    if half.properties.get(PRODUCER_GROUP) != header.group:
         raise RequestRejected(f"The producer group wrong: the message is not of {header.group}")
     if not header.answers_check and is_late(half, state):
         raise IllegalOperation(

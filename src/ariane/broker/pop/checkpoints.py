@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from ariane.kernel.pop import Checkpoint
 
@@ -34,28 +34,23 @@ class Key(NamedTuple):
 class EarlyAcks:
     """Acknowledgements of a checkpoint that is not here yet: another broker's timer may hold it."""
 
-    __slots__ = ("is_closed", "journal_offset", "offsets", "revive_queue_id", "until_ms")
+    __slots__ = ("due_ms", "is_closed", "journal_offset", "key", "offsets", "revive_queue_id")
 
-    def __init__(self, revive_queue_id: int, journal_offset: int, until_ms: int) -> None:
+    def __init__(self, key: Key, revive_queue_id: int, journal_offset: int, due_ms: int) -> None:
+        self.key = key
         self.revive_queue_id = revive_queue_id
         self.journal_offset = journal_offset  # of the first note
-        self.until_ms = until_ms
+        self.due_ms = due_ms
         self.offsets: set[int] = set()
         self.is_closed = False
 
-
-class Noted(Protocol):
-    """What a note in the journal is needed for."""
-
     @property
-    def is_closed(self) -> bool:
-        """Whether the note has become useless."""
-        ...
+    def popped_ms(self) -> int:
+        """When the messages were popped."""
+        return self.key.popped_ms
 
-    @property
-    def journal_offset(self) -> int:
-        """Where the note is; another one once it was written anew."""
-        ...
+
+Noted = Checkpoint | EarlyAcks  # what a note in the journal is needed for
 
 
 class Checkpoints:
@@ -103,6 +98,11 @@ class Checkpoints:
         if checkpoint.is_closed:
             self.by_key.pop(checkpoint.key, None)
 
+    def is_settled_early(self, key: Key, offsets: Iterable[int]) -> bool:
+        """Whether acknowledgements are remembered already."""
+        early = self._early.get(key)
+        return early is not None and early.offsets.issuperset(offsets)
+
     def settle_early(
         self,
         key: Key,
@@ -116,20 +116,21 @@ class Checkpoints:
         if early is None:
             if len(self._early) >= EARLY_MAX:
                 return
-            early = EarlyAcks(revive_queue_id, journal_offset, due_ms + EARLY_KEPT_MS)
+            early = EarlyAcks(key, revive_queue_id, journal_offset, due_ms)
             self._early[key] = early
             self._note(revive_queue_id, early)
         early.offsets.update(offsets)
 
     def forget_early(self, now_ms: int) -> None:
         """Drop the acknowledgements whose checkpoint will not come any more."""
-        for key in [key for key, early in self._early.items() if early.until_ms <= now_ms]:
+        late_ms = now_ms - EARLY_KEPT_MS
+        for key in [key for key, early in self._early.items() if early.due_ms <= late_ms]:
             self._early.pop(key).is_closed = True
 
-    def moved(self, checkpoint: Checkpoint, journal_offset: int) -> None:
-        """An open checkpoint was noted anew; its old note is not needed any more."""
-        checkpoint.journal_offset = journal_offset
-        self._note(checkpoint.revive_queue_id, checkpoint)
+    def moved(self, noted: Noted, journal_offset: int) -> None:
+        """What is still needed was noted anew; its old note is not needed any more."""
+        noted.journal_offset = journal_offset
+        self._note(noted.revive_queue_id, noted)
 
     def oldest(self, revive_queue_id: int) -> Noted | None:
         """What has the oldest note still needed in a revive queue."""

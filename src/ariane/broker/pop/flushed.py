@@ -23,5 +23,9 @@ class Flushed:
         self._on_advance()
 
     def _on_advance(self) -> None:
+        if self._store.read_only_reason is not None:
+            # A log that could not be written ends where it did before: what a job rests on is lost,
+            # though all that is left of the log is on the platter.
+            return
         while self._waiting and self._waiting[0][0] <= self._store.flushed:
             self._waiting.popleft()[1]()

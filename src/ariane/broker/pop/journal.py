@@ -12,7 +12,7 @@ from typing import Final
 
 from ariane.broker.pop.notes import Note
 from ariane.clock import Clock
-from ariane.kernel.log import Queue
+from ariane.kernel.queue import Queue
 from ariane.protocol.message import StoredMessage, decode_records
 from ariane.store.messages import NewMessage, Placed
 from ariane.store.store import Store

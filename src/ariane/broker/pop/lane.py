@@ -13,8 +13,9 @@ from ariane.broker.message_types import is_by_priority
 from ariane.broker.pop.handles import RETRY_V1, RETRY_V2, retry_topic_of
 from ariane.broker.pop.journal import Journal
 from ariane.broker.pop.notes import quoted
-from ariane.kernel.log import Queue, Tags
+from ariane.kernel.log import Tags
 from ariane.kernel.pop import Checkpoint, PopGrant, PopLane, ack_key_of, pop_key_of
+from ariane.kernel.queue import Queue
 from ariane.store.hosts import host_bytes_of
 from ariane.store.store import READ_BYTES_MAX
 
@@ -116,6 +117,7 @@ class PopGrants:
 
     def _is_plain(self, wanted: Wanted) -> bool:
         state, topic, group = self._state, wanted.topic, wanted.group
+        v1 = state.topics.get(retry_topic_of(topic.name, group, RETRY_V1))
         v2 = retry_topic_of(topic.name, group, RETRY_V2)
         return not (
             wanted.is_ordered
@@ -124,6 +126,7 @@ class PopGrants:
             or topic.read_queue_count > QUEUES_MAX
             or len(self._lane.pops) >= GRANTS_MAX
             or state.offsets.has_reset(topic.name, group)
+            or (v1 is not None and v1.read_queue_count > 1)
             or state.config.retry_topics_v2
             or state.topics.get(v2) is not None
         )

@@ -192,9 +192,9 @@ class Orders:
         return Settled(Verdict.SETTLED, info.next_offset())
 
     def hide(self, place: Place, queue_offset: int, *, popped_ms: int, visible_ms: int) -> bool:
-        """Change until when a message is invisible; False when it is of an earlier delivery."""
+        """Change until when a message is invisible; False when it is not out by that delivery."""
         info = self._infos.get(place)
-        if info is None or info.popped_ms != popped_ms:
+        if info is None or info.popped_ms != popped_ms or queue_offset not in info.offsets():
             return False
         changed = info.visible_ms | {queue_offset: visible_ms}
         self._infos[place] = msgspec.structs.replace(info, visible_ms=changed)

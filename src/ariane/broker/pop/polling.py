@@ -2,7 +2,8 @@
 
 As in long polling, an arrival only notes its topic, and the wake runs once for all arrivals of a
 turn. It carries the waiting requests out again, those that came first before the others. When one
-finds nothing, all others like it, of the same queue and filter, would find nothing either.
+finds nothing, all others like it, of the same queue and filter, would find nothing either. A turn
+of the loop serves a slice of them, and the next one goes on.
 
 The kernel reports an arrival only where somebody waits, so every queue of a topic is marked while
 anybody waits for the topic; marks that are not needed any more are taken away by the next arrival.
@@ -11,8 +12,10 @@ anybody waits for the topic; marks that are not needed any more are taken away b
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from ariane.broker.pop.handles import RETRY_V1, RETRY_V2, retry_topic_of
@@ -25,6 +28,7 @@ from ariane.store.store import Store
 LOGGER: Final = logging.getLogger("ariane.broker")
 
 SLOT_S: Final = 0.05  # expiry is this exact
+SLICE: Final = 32  # requests carried out, and as many ended, in one turn of the loop
 
 
 @dataclass(slots=True, eq=False)
@@ -59,9 +63,12 @@ class PopPolling:
         self._connections: dict[Connection, dict[Waiting, None]] = {}
         self._retry_topics: dict[str, str] = {}  # retry topic -> the topic that is popped
         self._watched: dict[str, int] = {}  # topic -> how many queues are marked
-        self._arrived: set[str] = set()
+        self._arrived: dict[str, None] = {}  # topics to look at, in order
+        self._due: deque[Waiting] = deque()  # of the topic that is being looked at
+        self._in_vain: set[tuple[str, Hashable]] = set()  # groups and likenesses, as to that topic
+        self._ending: dict[Waiting, None] = {}  # to be answered with what there is
         self._unseen: set[str] = set()  # topics that may have grown by what is not visible yet
-        self._wake: Timer | None = None
+        self._step: Timer | None = None
         self._expiry: Timer | None = None
         self._later: dict[str, float] = {}  # topic -> when to look again in any case
         store.on_advance.append(self._on_advance)
@@ -105,9 +112,8 @@ class PopPolling:
         """Note that a queue grew; who waits for it is served before the loop sleeps again."""
         topic = self._retry_topics.get(topic, topic)
         if topic in self._topics:
-            self._arrived.add(topic)
-            if self._wake is None:
-                self._wake = self._timers.after(0.0, self._wake_arrived)
+            self._arrived[topic] = None
+            self._serve_soon()
         elif queue_id < self._watched.get(topic, 0):
             self._unwatch(topic)
 
@@ -136,13 +142,49 @@ class PopPolling:
             del self._later[topic]
         self.arrived(topic, 0)
 
-    def _wake_arrived(self) -> None:
-        self._wake = None
-        topics, self._arrived = self._arrived, set()
-        for topic in topics:
-            for group in list(self._topics.get(topic, {}).values()):
-                self._serve(group)
-            if topic in self._topics and not self._store.shows_at_once:
+    def _serve_soon(self) -> None:
+        if self._step is None:
+            self._step = self._timers.after(0.0, self._serve)
+
+    def _serve(self) -> None:
+        """Serve a slice of those that are due, and leave the rest to the next turn."""
+        self._step = None
+        try:
+            self._serve_slice()
+        finally:
+            if self._ending or self._arrived or self._due:
+                self._serve_soon()
+
+    def _serve_slice(self) -> None:
+        for waiting in list(islice(self._ending, SLICE)):
+            if waiting in self._ending:  # an answer may have closed its connection
+                self._answer(waiting, _attempt(waiting, waiting.expired))
+        for _ in range(SLICE):
+            if (due := self._next_due()) is None:
+                break
+            reply = _attempt(due, due.again)
+            if reply is None:
+                self._in_vain.add((due.group, due.likeness))
+            else:
+                self._answer(due, reply)
+
+    def _next_due(self) -> Waiting | None:
+        """The next that may find something, one topic after the other."""
+        while True:
+            while self._due:
+                waiting = self._due.popleft()
+                others = self._topics.get(waiting.topic, {}).get(waiting.group, {})
+                is_vain = (waiting.group, waiting.likeness) in self._in_vain
+                if waiting in others and not is_vain:
+                    return waiting
+            if not self._arrived:
+                return None
+            topic = next(iter(self._arrived))
+            del self._arrived[topic]
+            self._in_vain.clear()
+            for group in self._topics.get(topic, {}).values():
+                self._due += group
+            if self._due and not self._store.shows_at_once:
                 self._unseen.add(topic)
 
     def _on_advance(self) -> None:
@@ -150,23 +192,13 @@ class PopPolling:
         for topic in topics:
             self.arrived(topic, 0)
 
-    def _serve(self, group: dict[Waiting, None]) -> None:
-        in_vain: set[Hashable] = set()
-        for waiting in list(group):
-            if waiting.likeness in in_vain or waiting not in group:
-                continue
-            reply = _attempt(waiting, waiting.again)
-            if reply is None:
-                in_vain.add(waiting.likeness)
-            else:
-                self._answer(waiting, reply)
-
     def _expire(self) -> None:
         self._expiry = None
         end = int(self._timers.clock.monotonic_s() / SLOT_S)
         for slot in [slot for slot in self._slots if slot < end]:
-            for waiting in list(self._slots[slot]):
-                self._answer(waiting, _attempt(waiting, waiting.expired))
+            self._ending |= self._slots[slot]
+        if self._ending:
+            self._serve_soon()
         if self._slots:
             self._expiry = self._timers.after(SLOT_S, self._expire)
 
@@ -181,6 +213,7 @@ class PopPolling:
 
     def _forget(self, waiting: Waiting) -> None:
         self._count -= 1
+        self._ending.pop(waiting, None)
         groups = self._topics[waiting.topic]
         group = groups[waiting.group]
         del group[waiting]

@@ -53,7 +53,11 @@ class Returning:
         """Give back a slice of what is due; True when there may be more."""
         due = self._schedule.take(now_ms, CHECKPOINTS_AT_ONCE)
         for checkpoint in due:
-            self._give_back(checkpoint, now_ms)
+            try:
+                self._give_back(checkpoint, now_ms)
+            except Exception:  # one that nobody foresaw holds up no other
+                LOGGER.exception("pop revived later key=%s", checkpoint.key)
+                self._try_later(checkpoint, now_ms)
         return len(due) == CHECKPOINTS_AT_ONCE
 
     def find_given_back(self, log_end: int) -> None:
@@ -78,7 +82,7 @@ class Returning:
             return
         topic = self._retry_topic(checkpoint)
         try:
-            is_ready = self._is_ready(topic, checkpoint.group)
+            is_ready = self._is_ready(topic, checkpoint)
         except InvalidParameter as error:  # a name too long: nobody could pop it from there
             LOGGER.error("pop not revived checkpoint=%s reason=%s", checkpoint.key, error)
             self.drop(checkpoint)
@@ -86,19 +90,25 @@ class Returning:
         if not is_ready:
             self._schedule.add(checkpoint, now_ms + TOPIC_WAIT_MS)
             return
+        queue_id = self._retry_queue_id(topic, checkpoint)
         done: list[int] = []
         try:
             for queue_offset in checkpoint.open_offsets():
                 message = self._message(checkpoint, queue_offset)
                 if message is not None:
-                    place(self._state, revived(*message, checkpoint, topic))
+                    place(self._state, revived(*message, checkpoint, topic, queue_id), again=True)
                 done.append(queue_offset)
         except ArianeError as error:
-            checkpoint.attempts += 1
-            wait_ms = back_off_ms(checkpoint.attempts)
+            wait_ms = self._try_later(checkpoint, now_ms)
             LOGGER.warning("pop revived later topic=%s ms=%d reason=%s", topic, wait_ms, error)
-            self._schedule.add(checkpoint, now_ms + wait_ms)
-        self._settle(checkpoint, done)
+        finally:
+            self._settle(checkpoint, done)
+
+    def _try_later(self, checkpoint: Checkpoint, now_ms: int) -> int:
+        checkpoint.attempts += 1
+        wait_ms = back_off_ms(checkpoint.attempts)
+        self._schedule.add(checkpoint, now_ms + wait_ms)
+        return wait_ms
 
     def _settle(self, checkpoint: Checkpoint, offsets: list[int]) -> None:
         if not offsets:
@@ -119,18 +129,33 @@ class Returning:
         has_topics = all(topics.get(name) for name in (popped_topic, checkpoint.topic))
         return has_topics and checkpoint.group in groups
 
-    def _is_ready(self, topic: str, group: str) -> bool:
-        """Make the retry topic if need be; True once it would survive a crash."""
-        topics = self._state.topics
-        if topics.get(topic) is None:
+    def _is_ready(self, topic: str, checkpoint: Checkpoint) -> bool:
+        """Make the retry topic, or its queues, if need be; True once they would survive a crash."""
+        topics, offsets, group = self._state.topics, self._state.offsets, checkpoint.group
+        count = 1
+        if self._state.config.separate_retry_queues:
+            count = topics.existing(popped_topic_of(checkpoint.topic, group)).write_queue_count
+        known = topics.get(topic)
+        if known is None or known.write_queue_count < count:
             topics.put(
                 TopicConfig(
-                    name=topic, read_queue_count=1, write_queue_count=1, permission=READ_WRITE
+                    name=topic,
+                    read_queue_count=count,
+                    write_queue_count=count,
+                    permission=READ_WRITE,
                 )
             )
-        if self._state.offsets.get(topic, group, 0) is None:
-            self._state.offsets.commit(topic, group, 0, 0)
+        for queue_id in range(count):
+            if offsets.get(topic, group, queue_id) is None:
+                offsets.commit(topic, group, queue_id, 0)
         return topics.is_saved(topic)
+
+    def _retry_queue_id(self, topic: str, checkpoint: Checkpoint) -> int:
+        """Which queue of the retry topic messages come back in: the one they were popped from."""
+        if not self._state.config.separate_retry_queues:
+            return 0
+        count = self._state.topics.existing(topic).write_queue_count
+        return checkpoint.queue_id if checkpoint.queue_id < count else 0
 
     def _retry_topic(self, checkpoint: Checkpoint) -> str:
         return retry_topic_for(checkpoint, is_v2=self._state.config.retry_topics_v2)
@@ -155,18 +180,30 @@ class Returning:
 
     def _last_copies(self, topic: str, log_end: int) -> list[StoredMessage]:
         """The messages of a retry topic that lie back to back at the end of the log."""
-        if self._state.topics.get(topic) is None:
+        config = self._state.topics.get(topic)
+        if config is None:
             return []
         store = self._state.store
-        queue = store.queue(topic, 0)
+        queues = [store.queue(topic, queue_id) for queue_id in range(config.write_queue_count)]
+        ends = {queue: queue.end for queue in queues}
         copies: list[StoredMessage] = []
-        for queue_offset in range(queue.end - 1, queue.min_offset - 1, -1):
-            entry = queue.entry(queue_offset)
-            if entry is None or entry[0] + entry[1] != log_end:
-                break
-            record = store.log.record(entry[0], store.log.end)
-            if record is None:
-                break
+        while True:
+            last = [
+                (queue, queue.entry(end - 1))
+                for queue, end in ends.items()
+                if end > queue.min_offset
+            ]
+            at_the_end = [(queue, entry) for queue, entry in last if _ends_at(entry, log_end)]
+            if not at_the_end:
+                return copies
+            queue, entry = at_the_end[0]
+            record = None if entry is None else store.log.record(entry[0], store.log.end)
+            if entry is None or record is None:
+                return copies
             copies += decode_records(record)
             log_end = entry[0]
-        return copies
+            ends[queue] -= 1
+
+
+def _ends_at(entry: tuple[int, int, int] | None, log_end: int) -> bool:
+    return entry is not None and entry[0] + entry[1] == log_end

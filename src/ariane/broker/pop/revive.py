@@ -102,7 +102,7 @@ def retry_topic_for(checkpoint: Checkpoint, *, is_v2: bool) -> str:
 
 
 def revived(
-    message: StoredMessage, properties: bytes, checkpoint: Checkpoint, topic: str
+    message: StoredMessage, properties: bytes, checkpoint: Checkpoint, topic: str, queue_id: int
 ) -> NewMessage:
     """A message as it is sent again: the same but for its place and one more delivery counted."""
     changes = {}
@@ -115,7 +115,7 @@ def revived(
         properties = longer if len(longer) <= PROPERTIES_BYTES_MAX else properties
     return NewMessage(
         topic=topic,
-        queue_id=0,
+        queue_id=queue_id,
         body=message.stored_body,
         properties=properties,
         flag=message.flag,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from ariane.broker.persistence import SavedFile, Saver
 from ariane.broker.pop import order_file
-from ariane.broker.pop.checkpoints import Checkpoints, Key
+from ariane.broker.pop.checkpoints import Checkpoints, Key, Noted
 from ariane.broker.pop.flushed import Flushed
 from ariane.broker.pop.journal import GROUP, SEEN_GROUP, Journal
 from ariane.broker.pop.lane import PopGrants
@@ -85,6 +85,7 @@ class Pop:
         self._orders_saved_at = [0] * queue_count  # notes of orders below are in the file
         self._paces: dict[Place, int] = {}  # from the steady clock to the pop times of a queue
         self._more: Timer | None = None
+        self._others_until_ms = 0  # what was popped later, was popped here
         self.lane = PopGrants(state, self.journal, self.checkpoints.by_key, self._lent)
         self._listen(state)
 
@@ -92,6 +93,8 @@ class Pop:
 
     def load(self, disk: Disk) -> None:
         """Take over what a stop or a kill left; the consume offsets have been loaded before."""
+        # The note of a pop is stored no earlier than the pop.
+        self._others_until_ms = self._state.store.log.last_store_ms
         self.modes.load(disk)
         order_file.load(disk, self.orders)
         offsets = self._state.offsets.progress(self.journal.topic, GROUP)
@@ -210,7 +213,8 @@ class Pop:
     ) -> int | None:
         """Messages of a checkpoint are acknowledged; the end of the note, None if none was needed.
 
-        What is not known may be known later: another broker's checkpoint comes when it is due.
+        What was popped here and is not known is done with, and this is said twice. What was not may
+        be known later: another broker's checkpoint comes when it is due.
         """
         checkpoint = self.checkpoints.get(key)
         if checkpoint is not None:
@@ -226,8 +230,12 @@ class Pop:
             self.checkpoints.settle(checkpoint, bits)
             return placed.end_offset
         now_ms = self._state.clock.wall_ms()
-        is_plausible = now_ms - LATE_MS <= due_ms <= now_ms + DUE_MS_MAX
-        if not is_plausible or not 0 <= revive_queue_id < self.journal.queue_count:
+        is_plausible = (
+            key.popped_ms <= self._others_until_ms
+            and now_ms - LATE_MS <= due_ms <= now_ms + DUE_MS_MAX
+            and 0 <= revive_queue_id < self.journal.queue_count
+        )
+        if not is_plausible or self.checkpoints.is_settled_early(key, offsets):
             return None
         placed = self.journal.append(ack_note(key, offsets, due_ms, self._name), revive_queue_id)
         self.checkpoints.settle_early(key, offsets, revive_queue_id, placed.queue_offset, due_ms)
@@ -289,8 +297,8 @@ class Pop:
 
     def hide_in_order(
         self, place: Place, queue_offset: int, *, popped_ms: int, visible_ms: int
-    ) -> None:
-        """Change until when a message popped in order is invisible."""
+    ) -> bool:
+        """Change until when a message popped in order is invisible; False when it is not out."""
         before = self.orders.get(place)
         is_changed = self.orders.hide(
             place, queue_offset, popped_ms=popped_ms, visible_ms=visible_ms
@@ -298,6 +306,7 @@ class Pop:
         info = self.orders.get(place)
         if is_changed and info is not None:
             self._note_order(place, self._state.offsets.get(*place) or 0, info, before)
+        return is_changed
 
     def blocked_for_ms(self, place: Place, attempt_id: str | None = None) -> int:
         """For how long nobody may pop a queue in order; 0 when it is free, or for this attempt."""
@@ -419,22 +428,25 @@ class Pop:
         end = self.journal.known_ends[queue_id]
         for _ in range(REWRITTEN_AT_ONCE):
             oldest = self.checkpoints.oldest(queue_id)
-            if not isinstance(oldest, Checkpoint):
+            if oldest is None:
                 return
             lag = end - oldest.journal_offset
             is_far = lag > LAG_MAX and self.checkpoints.count_needed(queue_id) < lag // 4
             if not is_far and not self._is_old(oldest, now_ms):
                 return
-            note = checkpoint_note(oldest, self._name, replaced=Key(*oldest.key))
+            if isinstance(oldest, Checkpoint):
+                note = checkpoint_note(oldest, self._name, replaced=Key(*oldest.key))
+            else:
+                note = ack_note(oldest.key, sorted(oldest.offsets), oldest.due_ms, self._name)
             placed = self.journal.append(note, queue_id)
             self.checkpoints.moved(oldest, placed.queue_offset)
 
-    def _is_old(self, checkpoint: Checkpoint, now_ms: int) -> bool:
+    def _is_old(self, noted: Noted, now_ms: int) -> bool:
         """Whether retention could take the note while it is needed."""
-        if now_ms - checkpoint.popped_ms <= LAG_MS_MAX:
+        if now_ms - noted.popped_ms <= LAG_MS_MAX:
             return False
         noted_ms = self._state.store.store_ms_at(
-            self.journal.topic, checkpoint.revive_queue_id, checkpoint.journal_offset
+            self.journal.topic, noted.revive_queue_id, noted.journal_offset
         )
         return now_ms - noted_ms > LAG_MS_MAX
 

@@ -125,25 +125,28 @@ class Taking:
         """The queues to look at, in order: each topic's in turn, and sometimes retries first."""
         wanted, state = self._wanted, self._state
         retry_topic = None if wanted.is_ordered else self._retry_topic()
-        goes_by_priority = self._goes_by_priority()
-        percent = 0 if goes_by_priority else state.config.retry_first_percent
+        by_priority = self._goes_by_priority()
+        config = state.config
+        percent = config.priority_retry_first_percent if by_priority else config.retry_first_percent
         is_retry_first = self._turn * SPREAD % 100 < percent
         if retry_topic is not None and is_retry_first:
-            yield from self._queues_of(retry_topic)
+            yield from self._queues_of(retry_topic, by_priority=by_priority)
         if wanted.queue_id >= 0:
             yield Place(wanted.topic.name, wanted.group, wanted.queue_id)
-        elif goes_by_priority:
-            for queue_id in reversed(range(wanted.topic.read_queue_count)):
-                yield Place(wanted.topic.name, wanted.group, queue_id)
         else:
-            yield from self._queues_of(wanted.topic)
+            yield from self._queues_of(wanted.topic, by_priority=by_priority)
         if retry_topic is not None and not is_retry_first and self._room() > 0:
-            yield from self._queues_of(retry_topic)
+            yield from self._queues_of(retry_topic, by_priority=by_priority)
 
-    def _queues_of(self, topic: TopicConfig) -> Iterator[Place]:
+    def _queues_of(self, topic: TopicConfig, *, by_priority: bool) -> Iterator[Place]:
+        """The queues of a topic, from the highest priority on or from the one whose turn it is."""
         count = topic.read_queue_count
         for number in range(count):
-            yield Place(topic.name, self._wanted.group, (self._turn + number) % count)
+            if not by_priority:
+                queue_id = (self._turn + number) % count
+            else:
+                queue_id = count - 1 - number if self._state.config.priority_ascends else number
+            yield Place(topic.name, self._wanted.group, queue_id)
 
     def _goes_by_priority(self) -> bool:
         """Whether the highest priority goes first: always, unless its group wants that rarer."""

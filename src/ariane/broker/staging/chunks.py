@@ -11,10 +11,10 @@ from typing import Final
 
 from ariane.codes import ResponseCode
 from ariane.errors import RequestRejected
-from ariane.kernel import chunks
 from ariane.protocol.bodies.staging import ChunkReference
 from ariane.protocol.headers.staging import StageHeader
-from ariane.protocol.properties import decode_properties, encode_properties
+from ariane.protocol.properties import encode_properties, stored_properties_of
+from ariane.store import chunks
 from ariane.store.messages import NewMessage
 from ariane.store.store import Store
 from ariane.topics import STAGING_TOPIC
@@ -97,7 +97,7 @@ def find(store: Store, reference: ChunkReference, query: str, batch: int) -> Chu
 
 
 def _read(log_offset: int, text: bytes) -> Chunk | None:
-    found = decode_properties(text.decode(errors="replace"))
+    found = stored_properties_of(text)
     try:
         return Chunk(
             log_offset=log_offset,

@@ -19,9 +19,9 @@ from ariane.broker.staging.notes import Intent
 from ariane.broker.state import BrokerState
 from ariane.codes import ResponseCode
 from ariane.errors import InvalidParameter, RequestRejected
-from ariane.kernel import chunks
 from ariane.protocol.bodies import TopicConfig
 from ariane.protocol.bodies.staging import ChunkReference
+from ariane.store import chunks
 from ariane.store.messages import NewMessage, StagedRows
 
 ROWS_AT_ONCE: Final = 2048
