@@ -1,41 +1,73 @@
 from ariane import sync as sync
+from ariane.client import Admin as Admin
 from ariane.client import Client as Client
 from ariane.client import Dedup as Dedup
+from ariane.client import Limits as Limits
+from ariane.client import LitePullConsumer as LitePullConsumer
 from ariane.client import MemoryStore as MemoryStore
 from ariane.client import Message as Message
 from ariane.client import MessageQueue as MessageQueue
 from ariane.client import Producer as Producer
 from ariane.client import PullConsumer as PullConsumer
+from ariane.client import Pulled as Pulled
+from ariane.client import PullStatus as PullStatus
 from ariane.client import PushConsumer as PushConsumer
+from ariane.client import QueueStats as QueueStats
 from ariane.client import ReceivedMessage as ReceivedMessage
 from ariane.client import RedisStore as RedisStore
 from ariane.client import Retry as Retry
 from ariane.client import RetryLater as RetryLater
+from ariane.client import Selector as Selector
 from ariane.client import SendReceipt as SendReceipt
 from ariane.client import SendStatus as SendStatus
+from ariane.client import SimpleConsumer as SimpleConsumer
 from ariane.client import SqliteStore as SqliteStore
 from ariane.client import Start as Start
+from ariane.client import StoredMessage as StoredMessage
+from ariane.client import Strategy as Strategy
+from ariane.client import Subscription as Subscription
+from ariane.client import TopicRoute as TopicRoute
+from ariane.client import Track as Track
+from ariane.client import TrackType as TrackType
+from ariane.client import Transaction as Transaction
 from ariane.client import TransactionState as TransactionState
 from ariane.client import by_hash as by_hash
+from ariane.client import rebalance as strategies
 
 __all__ = [
+    "Admin",
     "Client",
     "Dedup",
+    "Limits",
+    "LitePullConsumer",
     "MemoryStore",
     "Message",
     "MessageQueue",
     "Producer",
     "PullConsumer",
+    "PullStatus",
+    "Pulled",
     "PushConsumer",
+    "QueueStats",
     "ReceivedMessage",
     "RedisStore",
     "Retry",
     "RetryLater",
+    "Selector",
     "SendReceipt",
     "SendStatus",
+    "SimpleConsumer",
     "SqliteStore",
     "Start",
+    "StoredMessage",
+    "Strategy",
+    "Subscription",
+    "TopicRoute",
+    "Track",
+    "TrackType",
+    "Transaction",
     "TransactionState",
     "by_hash",
+    "strategies",
     "sync",
 ]

@@ -205,7 +205,7 @@ class RoundTripLoad:
     async def _receive(self, queue: MessageQueue, tally: Tally) -> None:
         while True:
             try:
-                pulled = await self._consumer.pull(queue, wait_s=PULL_WAIT_S)
+                pulled = await self._consumer.pull(queue, wait=PULL_WAIT_S)
             except ClientError as error:
                 tally.failed(error)
                 continue

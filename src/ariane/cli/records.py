@@ -6,15 +6,17 @@ import base64
 from typing import Any
 
 from ariane.cli.output import bytes_text, say, time_text, visible
+from ariane.errors import ProtocolError
 from ariane.protocol.message import StoredMessage
 
 
 def view_of(message: StoredMessage) -> dict[str, Any]:
     """Everything about a message, for JSON; a body that is not text is given in base64."""
+    data = body_of(message)
     try:
-        body = {"body": message.body.decode()}
+        body = {"body": data.decode()}
     except UnicodeDecodeError:
-        body = {"body_base64": base64.b64encode(message.body).decode()}
+        body = {"body_base64": base64.b64encode(data).decode()}
     return {
         "topic": message.topic,
         "queue_id": message.queue_id,
@@ -39,9 +41,18 @@ def line_of(message: StoredMessage) -> str:
     place = f"{message.queue_id}:{message.queue_offset}"
     return "  ".join(
         filter(
-            None, [time_text(message.stored_at_ms), place, visible(marks), bytes_text(message.body)]
+            None,
+            [time_text(message.stored_at_ms), place, visible(marks), bytes_text(body_of(message))],
         )
     )
+
+
+def body_of(message: StoredMessage) -> bytes:
+    """The body as its producer had it; as it is stored when it cannot be inflated."""
+    try:
+        return message.body
+    except ProtocolError:
+        return message.stored_body
 
 
 def say_message(message: StoredMessage) -> None:

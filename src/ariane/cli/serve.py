@@ -24,6 +24,7 @@ from typing import Annotated, Final, Protocol, Self
 
 import typer
 
+from ariane.cli.collecting import Collecting
 from ariane.cli.options import DEFAULT_NAMESRV, pairs_of, settings_in
 from ariane.cli.output import announce, warn
 from ariane.cli.unavailable import HEEDED, refuse_unavailable
@@ -233,6 +234,7 @@ class _Servers:
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
         self._driver = drive(self.timers, loop)
+        self._collecting = Collecting(self.clock)
         numbers = [signal.SIGINT, signal.SIGTERM]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # which `nohup` asks for
             numbers.append(signal.SIGHUP)
@@ -249,6 +251,7 @@ class _Servers:
         for server in reversed(self._running):
             await server.stop()
         self._driver.stop()
+        self._collecting.stop()
 
     async def start(self, server: Startable, address: str, option: str) -> None:
         """Start one more; a port that is taken or a full disk is told in words that help."""

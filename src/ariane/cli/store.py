@@ -13,7 +13,8 @@ from ariane.cli.output import Output, OutputOption, complain, say, say_json, war
 from ariane.config import StoreConfig, config_of
 from ariane.disk import RealDisk
 from ariane.errors import ConfigError
-from ariane.store.check import Report, check
+from ariane.store.check import check
+from ariane.store.check_findings import Report
 
 EXIT_UNSOUND: Final = 1
 LOCK: Final = "lock"

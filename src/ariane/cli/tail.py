@@ -10,6 +10,7 @@ import re
 import stat
 import sys
 from collections.abc import Awaitable
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -120,12 +121,13 @@ class _Follower:
         elif self._start_ms is None:
             await consumer.seek_to_end(queue)
         else:
-            await consumer.seek_to_time(queue, self._start_ms)
+            moment = datetime.fromtimestamp(self._start_ms / 1000, UTC)
+            await consumer.seek_to_time(queue, moment)
 
     async def _follow(self, consumer: PullConsumer, queue: MessageQueue) -> None:
         while not self._is_done.is_set():
             try:
-                pulled = await consumer.pull(queue, tags=self._tags, wait_s=WAIT_S)
+                pulled = await consumer.pull(queue, tags=self._tags, wait=WAIT_S)
             except ClientError as error:
                 if queue.broker_name not in self._failing:  # said once, not for each of its queues
                     self._failing.add(queue.broker_name)

@@ -37,7 +37,7 @@ def create(
     ] = None,
     permission: Annotated[str, typer.Option(help="rw, r or w.")] = "rw",
     message_type: Annotated[
-        str, typer.Option("--type", help="Take only this: normal, fifo, delay or transaction.")
+        str, typer.Option("--type", help="Declare a type: normal, fifo, delay or transaction.")
     ] = "",
     cluster: Annotated[str, typer.Option(help="Only in this cluster.")] = "",
     namesrv: NamesrvOption = DEFAULT_NAMESRV,

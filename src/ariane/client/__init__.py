@@ -14,15 +14,20 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from ariane.client.admin import Admin, QueueStats
     from ariane.client.client import Client
+    from ariane.client.consuming import Subscription
     from ariane.client.dedup import Dedup, MemoryStore, RedisStore, SqliteStore
+    from ariane.client.lite_pull_consumer import LitePullConsumer
     from ariane.client.messages import Message, SendReceipt, SendStatus
+    from ariane.client.process_queue import Limits
     from ariane.client.producer import Producer
     from ariane.client.pull_consumer import PullConsumer, Pulled, PullStatus
     from ariane.client.push_consumer import PushConsumer
     from ariane.client.queues import Selector, by_hash
+    from ariane.client.rebalance import Strategy
     from ariane.client.received import ReceivedMessage
     from ariane.client.retrying import Retry, RetryLater
     from ariane.client.routes import TopicRoute
+    from ariane.client.simple_consumer import SimpleConsumer
     from ariane.client.starting import Start
     from ariane.client.tracking import Track, TrackType
     from ariane.client.transactions import Transaction, TransactionState
@@ -33,6 +38,8 @@ __all__ = [
     "Admin",
     "Client",
     "Dedup",
+    "Limits",
+    "LitePullConsumer",
     "MemoryStore",
     "Message",
     "MessageQueue",
@@ -49,9 +56,12 @@ __all__ = [
     "Selector",
     "SendReceipt",
     "SendStatus",
+    "SimpleConsumer",
     "SqliteStore",
     "Start",
     "StoredMessage",
+    "Strategy",
+    "Subscription",
     "TopicRoute",
     "Track",
     "TrackType",
@@ -64,6 +74,8 @@ _MODULES: Final = {
     "Admin": "ariane.client.admin",
     "Client": "ariane.client.client",
     "Dedup": "ariane.client.dedup",
+    "Limits": "ariane.client.process_queue",
+    "LitePullConsumer": "ariane.client.lite_pull_consumer",
     "MemoryStore": "ariane.client.dedup",
     "Message": "ariane.client.messages",
     "MessageQueue": "ariane.protocol.bodies",
@@ -80,9 +92,12 @@ _MODULES: Final = {
     "Selector": "ariane.client.queues",
     "SendReceipt": "ariane.client.messages",
     "SendStatus": "ariane.client.messages",
+    "SimpleConsumer": "ariane.client.simple_consumer",
     "SqliteStore": "ariane.client.dedup",
     "Start": "ariane.client.starting",
     "StoredMessage": "ariane.protocol.message",
+    "Strategy": "ariane.client.rebalance",
+    "Subscription": "ariane.client.consuming",
     "TopicRoute": "ariane.client.routes",
     "Track": "ariane.client.tracking",
     "TrackType": "ariane.client.tracking",

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, Literal
 
 from ariane.client.routes import MASTER_ID, Address, TopicRoute
 from ariane.client.session import Session
+from ariane.client.times import milliseconds_of, renamed
 from ariane.client.tracking import Track, TrackType, filters_by_expression, track_of
 from ariane.codes import Permission, PullFlag, RequestCode, ResponseCode
-from ariane.errors import ClientError
+from ariane.errors import ClientError, InvalidArgument
 from ariane.protocol import fastjson
 from ariane.protocol.bodies import (
     BrokerData,
@@ -98,10 +100,10 @@ class Admin:
     ) -> list[str]:
         """Create the topic, or change it, on every broker; returns the brokers' names.
 
-        With a message type it takes messages of that type only; else of all, or as it did.
+        A message type is declared; brokers that check types then refuse messages of others.
         """
         if fault := topic_fault(topic):
-            raise ClientError(fault)
+            raise InvalidArgument(fault)
         header = CreateTopicHeader(
             topic=topic,
             default_topic=AUTO_CREATE_TOPIC,
@@ -245,18 +247,23 @@ class Admin:
         found = decode_records(answer.body)
         return bool(found) and found[0].queue_offset == message.queue_offset
 
+    @renamed(begin_ms="begin", end_ms="end")
     async def find(
         self,
         topic: str,
         key: str,
         *,
         count_max: int = 32,
-        begin_ms: int = 0,
-        end_ms: int = FOREVER_MS,
+        begin: datetime | None = None,
+        end: datetime | None = None,
     ) -> list[StoredMessage]:
-        """Messages sent with the key, oldest first."""
+        """Messages sent with the key, oldest first; if told so, stored between two moments."""
         header = QueryHeader(
-            topic=topic, key=key, count_max=count_max, begin_ms=begin_ms, end_ms=end_ms
+            topic=topic,
+            key=key,
+            count_max=count_max,
+            begin_ms=0 if begin is None else milliseconds_of(begin),
+            end_ms=FOREVER_MS if end is None else milliseconds_of(end),
         )
         found = await self._query(header)
         return [message for message in found if key in message.keys][-count_max:]
@@ -293,7 +300,7 @@ class Admin:
         info = await self.cluster()
         if cluster is not None and cluster not in info.clusters:
             known = ", ".join(sorted(info.clusters)) or "none"
-            raise ClientError(f"no cluster {cluster!r}; there is: {known}")
+            raise InvalidArgument(f"no cluster {cluster!r}; there is: {known}")
         names = info.brokers if cluster is None else info.clusters[cluster]
         if not names:
             raise ClientError("the name server knows no broker; start one, then try again")

@@ -1,6 +1,6 @@
 """Linger batching: sends of one moment travel together and each hears of its own message.
 
-A message waits for others of its topic for `linger_ms` at most; its batch leaves sooner when it is
+A message waits for others of its topic for `linger` at most; its batch leaves sooner when it is
 full. With 0 it waits only for what is sent in the same turn of the event loop. Messages that a
 batch cannot hold (delayed, long enough to be compressed, for a retry topic) travel alone.
 
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ariane.client.courier import Choice, Courier
+from ariane.client.hot_sends import BatchBody
 from ariane.client.messages import BODY_BYTES_MAX, Message, SendReceipt, body_of, check
 from ariane.client.parcels import Kind, Parcel, batch_properties, properties_text
 from ariane.client.room import Room
@@ -23,7 +24,6 @@ from ariane.client.session import Session
 from ariane.client.settings import SendSettings
 from ariane.clock import Timer
 from ariane.errors import ClientError
-from ariane.kernel.client import BatchBody
 from ariane.protocol.bodies import MessageQueue
 from ariane.topics import is_retry_or_dead_letter
 
@@ -49,13 +49,13 @@ class Batcher:
     def __init__(
         self, session: Session, courier: Courier, settings: SendSettings, room: Room
     ) -> None:
-        assert settings.linger_ms is not None
+        assert settings.linger is not None
         self.has_left = False  # a batch, since this was last set
         self._room = room
         self._session = session
         self._courier = courier
         self._settings = settings
-        self._linger_s = settings.linger_ms / 1000
+        self._linger_s = settings.linger
         self._bytes_max = min(settings.batch_bytes_max, BODY_BYTES_MAX)
         self._count_max = settings.batch_count_max
         self._alone_from_bytes = (

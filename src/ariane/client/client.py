@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable
 from random import Random, SystemRandom  # noqa: TID251 - the client's dice; tests bring their own
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
-
-from msgspec.structs import replace
+from typing import Self, TypeVar, Unpack
 
 from ariane.client.admin import Admin
+from ariane.client.blocking import Forwarded
 from ariane.client.consume_trace import HandlerTrace, traced
 from ariane.client.consuming import Consuming
 from ariane.client.courier import Courier
 from ariane.client.delivery import Handler
-from ariane.client.messages import Body, Duration, Message, MessageFields, SendReceipt
+from ariane.client.messages import Body, Message, MessageFields
 from ariane.client.producer import DEFAULT_GROUP, Producer
 from ariane.client.pull_consumer import PullConsumer
 from ariane.client.queues import Selector
-from ariane.client.requests import Received, Requests
+from ariane.client.requests import Requests
 from ariane.client.routes import addresses_of
 from ariane.client.session import Session
 from ariane.client.settings import SendOptions, SendSettings
+from ariane.client.times import Duration
 from ariane.client.trace import SETTINGS as TRACE_SETTINGS
 from ariane.client.trace import TRACE_GROUP, Tracer
 from ariane.client.transactions import Checker, Checkers, Transaction
 from ariane.clock import Clock, SystemClock
-from ariane.errors import ClientError
+from ariane.errors import InvalidArgument
 from ariane.protocol.bodies import MessageQueue
-from ariane.protocol.message import StoredMessage
 from ariane.topics import TOOLS_GROUP, group_fault
 
 C = TypeVar("C", bound=Checker)
@@ -42,7 +41,7 @@ class Client(Consuming):
         await client.send("orders", b"...", tags="paid", keys="42")
 
     Further options are those of `SendSettings`, for all sends: timeout, retries, compression,
-    linger_ms and its kin, trace.
+    linger and its kin, trace.
     """
 
     def __init__(
@@ -60,16 +59,12 @@ class Client(Consuming):
             random=random or SystemRandom(),
         )
         self.admin = Admin(self.session)
-        self._settings = SendSettings(**options)
+        self._settings = SendSettings().changed(options)
         self._requests = Requests(self.session)
         self._checkers = Checkers(self.session)
         self._tracer: Tracer | None = None
         self._producers: dict[tuple[str, SendSettings], Producer] = {}
         self._producer = self.producer(group)
-        if type(self).send is Client.send:  # called so often that one call less counts
-            self.send = self._producer.send  # type: ignore[method-assign]
-        if type(self).submit is Client.submit:
-            self.submit = self._producer.submit  # type: ignore[method-assign]
         self.session.on_open.append(self._opened)
 
     async def __aenter__(self) -> Self:
@@ -94,62 +89,13 @@ class Client(Consuming):
 
     # Sending. Each is the method of `Producer`, for this client's own group.
 
-    def send(
-        self,
-        topic: str | Message,
-        body: Body | None = None,
-        *,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        timeout: float | None = None,
-        **fields: Unpack[MessageFields],
-    ) -> Coroutine[Any, Any, SendReceipt]:
-        """Send and wait until a broker has it, as safe as that broker's settings make it.
-
-        Takes a topic and a body, or a Message; the fields are those of `Message`. Queues take turns
-        unless `queue`, `selector` or a sharding key chooses; then retries keep to the choice.
-        """
-        return self._producer.send(
-            topic, body, queue=queue, selector=selector, timeout=timeout, **fields
-        )
-
-    def submit(
-        self,
-        topic: str | Message,
-        body: Body | None = None,
-        *,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        timeout: float | None = None,
-        **fields: Unpack[MessageFields],
-    ) -> Coroutine[Any, Any, asyncio.Future[SendReceipt]]:
-        """Hand a message over and go on; the future ends with its receipt or its error."""
-        return self._producer.submit(
-            topic, body, queue=queue, selector=selector, timeout=timeout, **fields
-        )
-
-    def send_one_way(
-        self,
-        topic: str | Message,
-        body: Body | None = None,
-        *,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        **fields: Unpack[MessageFields],
-    ) -> Coroutine[Any, Any, None]:
-        """Send without an answer; nobody will tell whether it was stored."""
-        return self._producer.send_one_way(topic, body, queue=queue, selector=selector, **fields)
-
-    def send_batch(
-        self,
-        messages: Sequence[Message],
-        *,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        timeout: float | None = None,
-    ) -> Coroutine[Any, Any, list[SendReceipt]]:
-        """Send messages of one topic in one request: side by side in one queue, or not at all."""
-        return self._producer.send_batch(messages, queue=queue, selector=selector, timeout=timeout)
+    send = Forwarded(Producer.send)
+    submit = Forwarded(Producer.submit)
+    send_one_way = Forwarded(Producer.send_one_way)
+    send_batch = Forwarded(Producer.send_batch)
+    request = Forwarded(Producer.request)
+    reply = Forwarded(Producer.reply)
+    recall = Forwarded(Producer.recall)
 
     def transaction(
         self,
@@ -159,7 +105,7 @@ class Client(Consuming):
         group: str | None = None,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         check_after: Duration | None = None,
         **fields: Unpack[MessageFields],
     ) -> Transaction:
@@ -185,7 +131,7 @@ class Client(Consuming):
         tell yet; it may be `async`.
         """
         if fault := group_fault(group):
-            raise ClientError(fault)
+            raise InvalidArgument(fault)
 
         def register(checker: C) -> C:
             self._checkers.add(group, checker)
@@ -193,41 +139,9 @@ class Client(Consuming):
 
         return register
 
-    def request(
-        self,
-        topic: str | Message,
-        body: Body | None = None,
-        *,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        timeout: float | None = None,
-        **fields: Unpack[MessageFields],
-    ) -> Coroutine[Any, Any, StoredMessage]:
-        """Send a message and wait for the reply that its consumer makes."""
-        return self._producer.request(
-            topic, body, queue=queue, selector=selector, timeout=timeout, **fields
-        )
-
-    def reply(
-        self,
-        to: Received,
-        body: Body,
-        *,
-        timeout: float | None = None,
-        **fields: Unpack[MessageFields],
-    ) -> Coroutine[Any, Any, SendReceipt]:
-        """Answer a message that was sent with `request`."""
-        return self._producer.reply(to, body, timeout=timeout, **fields)
-
-    def recall(
-        self, what: SendReceipt | str, *, timeout: float | None = None
-    ) -> Coroutine[Any, Any, str]:
-        """Take back a delayed message: by its receipt, or by its recall handle."""
-        return self._producer.recall(what, timeout=timeout)
-
     def producer(self, group: str = DEFAULT_GROUP, **options: Unpack[SendOptions]) -> Producer:
         """A producer of another group, or with other options than this client has."""
-        settings = replace(self._settings, **options)
+        settings = self._settings.changed(options)
         producer = self._producers.get((group, settings))
         if producer is None:
             tracer = self._own_tracer() if settings.trace else None

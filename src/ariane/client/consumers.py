@@ -12,10 +12,10 @@ import logging
 from typing import Protocol
 
 from ariane.client.received import ReceivedMessage
+from ariane.client.records import decode
 from ariane.client.session import Session
 from ariane.codes import RequestCode, ResponseCode
 from ariane.errors import ClientError, ProtocolError, RequestRejected
-from ariane.kernel.records import decode
 from ariane.protocol import fastjson
 from ariane.protocol.bodies import MessageQueue, ResetOffsets
 from ariane.protocol.bodies.consumers import ConsumerStatus, DirectResult, RunningInfo
@@ -45,6 +45,15 @@ class Member(Protocol):
     @property
     def message_kind(self) -> type[ReceivedMessage]:
         """What its handler is called with."""
+        ...
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether it has been closed, or is about to be."""
+        ...
+
+    async def close(self) -> None:
+        """Leave the group."""
         ...
 
     def rebalance(self) -> None:
@@ -84,8 +93,14 @@ class Registry:
         }.items():
             session.serve(code, handler)
 
-    def add(self, member: Member) -> None:
-        """Be asked for the member's group from now on; a client has one member of a group."""
+    async def add(self, member: Member) -> None:
+        """Be asked for the member's group from now on; a client has one member of a group.
+
+        One that is closing is waited for.
+        """
+        before = self._members.get(member.group)
+        if before is not None and before.is_closing:
+            await asyncio.gather(before.close(), return_exceptions=True)
         if member.group in self._members:
             raise ClientError(
                 f"this client consumes for the group {member.group!r} already; subscribe that"
@@ -93,9 +108,13 @@ class Registry:
             )
         self._members[member.group] = member
 
+    def has(self, member: Member) -> bool:
+        """Whether the group's member is this one."""
+        return self._members.get(member.group) is member
+
     def remove(self, member: Member) -> None:
         """Be asked no more."""
-        if self._members.get(member.group) is member:
+        if self.has(member):
             del self._members[member.group]
 
     def _member(self, group: str) -> Member:

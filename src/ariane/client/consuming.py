@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +14,10 @@ from typing import Any, Final, Self, TypedDict, TypeVar, Unpack, cast
 
 import msgspec
 
+from ariane.client.closing import looked_at
 from ariane.client.consumers import Registry
 from ariane.client.delivery import AsyncHandler, Delivery, Handler, Loop, Tasks, is_async
+from ariane.client.keywords import refuse_unknown
 from ariane.client.lite_pull_consumer import LitePullConsumer
 from ariane.client.process_queue import Limits
 from ariane.client.push_consumer import ConsumerOptions, PushConsumer
@@ -27,8 +30,9 @@ from ariane.client.simple_consumer import SimpleConsumer
 from ariane.client.starting import Start
 from ariane.client.subscription import EVERYTHING, topics_of
 from ariane.client.thread_delivery import Threads
+from ariane.client.times import Duration, deprecated, seconds_of
 from ariane.clock import Clock
-from ariane.errors import ClientError
+from ariane.errors import ClientError, InvalidArgument
 
 CONCURRENCY: Final = 20
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -46,26 +50,38 @@ class Choices(TypedDict, total=False):
     dead_letter: DeadLetterHook | None
     strategy: Strategy
     limits: Limits
-    timeout_s: float
-    drain_s: float
+    timeout: Duration
+    drain: Duration
     offsets_directory: Path | None
+
+
+KEYWORDS: Final = {*Choices.__annotations__, "concurrency", "group", "model", "sql", "tags"}
 
 
 class Subscription:
     """Messages of a group's share, one after the other; each is to be settled by `ack` or `nack`.
 
-    async for message in client.subscribe("orders", group="billing"):
-        async with message:
-            ...
+    async with client.subscribe("orders", group="billing") as messages:
+        async for message in messages:
+            async with message:
+                ...
+
+    The outer block leaves the group at its end, however it ends.
     """
 
     def __init__(self, consumer: PushConsumer, loop: Loop) -> None:
         self.consumer = consumer
         self._loop = loop
         self._starting: asyncio.Task[None] | None = None
+        self._is_started = False
+        self._is_closed = False
 
     async def __aenter__(self) -> Self:
-        await self._start()
+        try:
+            await self._start()
+        except BaseException:  # the block is not entered, so nobody else will leave the group
+            await self.close()
+            raise
         return self
 
     async def __aexit__(
@@ -80,7 +96,7 @@ class Subscription:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        if self._starting is None or not self._starting.done():
+        if not self._is_started and not self._is_closed:
             await self._start()
         message = await self._loop.next()
         if message is None:
@@ -88,13 +104,31 @@ class Subscription:
         return message
 
     async def close(self) -> None:
-        """Commit what was settled and leave the group; the loop ends."""
+        """Commit what was settled and leave the group; the loop ends. May be called again."""
+        self._is_closed = True
+        if self._starting is not None:
+            self._starting.cancel()
         await self.consumer.close()
 
     async def _start(self) -> None:
+        """Wait for the start; who is cancelled meanwhile may wait for it again."""
         if self._starting is None:
             self._starting = asyncio.get_running_loop().create_task(self.consumer.start())
-        await self._starting
+            self._starting.add_done_callback(looked_at)  # who asks for a message is told
+        await asyncio.shield(self._starting)
+        self._is_started = True
+
+    def __del__(self) -> None:
+        if self._starting is None or self._is_closed or self.consumer.is_closing:
+            return
+        _close_where_it_runs(self._starting, self.consumer)
+        warnings.warn(
+            f"a loop over messages of group {self.consumer.group!r} was left open; write"
+            " `async with client.subscribe(...) as messages:` around it",
+            ResourceWarning,
+            stacklevel=2,
+            source=self,
+        )
 
 
 class Consuming:
@@ -102,6 +136,7 @@ class Consuming:
 
     session: Session
     message_kind: type[ReceivedMessage] = ReceivedMessage
+    may_handlers_await = True
 
     @cached_property
     def _registry(self) -> Registry:
@@ -124,6 +159,8 @@ class Consuming:
         A handler that is not `async` runs on threads. A message is consumed when its handler
         returns and tried again later when it raises.
         """
+        if not self.may_handlers_await and is_async(handler):
+            raise ClientError("this client's handlers block; an async one belongs to ariane.Client")
         called = self._traced(handler, group)
         delivery = _delivery_of(called, concurrency=concurrency, clock=self.session.clock)
         return PushConsumer(
@@ -131,7 +168,7 @@ class Consuming:
             self._registry,
             group,
             delivery,
-            ConsumerOptions(**choices),
+            _options_of(choices),
             message_kind=self.message_kind,
         )
 
@@ -174,7 +211,7 @@ class Consuming:
     ) -> Subscription:
         """Messages to loop over; at most `concurrency` of them unsettled at a time."""
         loop = Loop(unsettled_max=concurrency)
-        options = ConsumerOptions(**choices)
+        options = _options_of(choices)
         consumer = PushConsumer(
             self.session, self._registry, group, loop, options, message_kind=self.message_kind
         )
@@ -228,7 +265,12 @@ class Consuming:
     async def start_consumers(self) -> None:
         """Have the decorated handlers called from now on."""
         while self._handlers:
-            await self._handlers.pop(0).start()
+            consumer = self._handlers.pop(0)
+            try:
+                await consumer.start()
+            except Exception as error:
+                error.add_note(f"the handler of group {consumer.group!r} was not started")
+                raise
 
     async def run(self) -> None:
         """Have the decorated handlers called until SIGINT or SIGTERM; then end in good order.
@@ -248,10 +290,39 @@ class Consuming:
             # A second signal is for those who do not want to wait for handlers to end.
 
 
+def _options_of(choices: Choices) -> ConsumerOptions:
+    given: dict[str, Any] = dict(choices)
+    for name in ("timeout", "drain"):
+        if f"{name}_s" in given:
+            deprecated(f"{name}_s= is called {name}= now, seconds or a timedelta")
+            given[name] = given.pop(f"{name}_s")
+    refuse_unknown(given, KEYWORDS)
+    for name in ("timeout", "drain"):
+        if name in given:
+            given[f"{name}_s"] = seconds_of(given.pop(name))
+    return ConsumerOptions(**given)
+
+
+def _close_where_it_runs(starting: asyncio.Task[None], consumer: PushConsumer) -> None:
+    """Close a consumer that nobody has any more, from whichever thread."""
+
+    def close() -> None:
+        starting.cancel()
+        consumer.begin_close()
+
+    loop = starting.get_loop()
+    with contextlib.suppress(RuntimeError):  # no loop runs here, or that one has ended
+        if asyncio.get_running_loop() is loop:
+            close()
+            return
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(close)
+
+
 def _delivery_of(handler: Handler, *, concurrency: int, clock: Clock) -> Delivery:
     """The way to call this handler, up to `concurrency` times at once."""
     if concurrency < 1:
-        raise ClientError(f"concurrency={concurrency}: at least one message must be handled")
+        raise InvalidArgument(f"concurrency={concurrency}: at least one message must be handled")
     if is_async(handler):
         return Tasks(cast("AsyncHandler", handler), count=concurrency, clock=clock)
     return Threads(handler, count=concurrency, clock=clock)

@@ -18,6 +18,7 @@ from typing import Final, cast
 from msgspec.structs import replace
 
 from ariane.client.faults import SLOW_S, FaultTable, choose
+from ariane.client.hot_sends import HotSends, Target, Waiting
 from ariane.client.messages import SendReceipt, SendStatus
 from ariane.client.outlets import Outlet
 from ariane.client.parcels import Kind, Parcel
@@ -27,7 +28,6 @@ from ariane.client.send_retries import Retries, may_be_the_brokers
 from ariane.client.session import Session
 from ariane.codes import ResponseCode
 from ariane.errors import ClientError, ConnectionLost, RequestFailed, RequestTimeout
-from ariane.kernel.client import HotSends, Target, Waiting
 from ariane.protocol.bodies import MessageQueue
 from ariane.protocol.command import Command
 from ariane.protocol.headers import decode_header
@@ -42,6 +42,8 @@ STORED: Final = {
 UNANSWERED_BYTES_MAX: Final = 32 << 20  # beyond so much, further sends wait for room
 HOT_BYTES_END: Final = 16 << 10  # longer bodies, or beyond so many unanswered sends to a broker,
 HOT_PENDING_MAX: Final = 1_024  # and the whole way is gone, with its bound on bytes
+
+OUTLETS_MAX: Final = 20_000  # that a producer remembers, of topics and ways to send to them
 
 Choice = MessageQueue | Selector | None  # a queue, a rule that picks one, or by turns
 Outcome = SendReceipt | Command | ConnectionLost | RequestTimeout  # of one attempt
@@ -117,10 +119,11 @@ class Courier:
 
     def _learn(self, topic: str, now_s: float) -> None:
         """Let plain sends to the topic take the shortcut, while all its brokers are well."""
-        outlet = self._outlets[topic, Kind.PLAIN]
+        outlet = self._outlets.get((topic, Kind.PLAIN))
         self._faults.forgive(now_s=now_s)
         if (
-            self._faults
+            outlet is None
+            or self._faults
             or self._hot.knows(topic)
             or outlet.route is not self._session.routes.known(topic)
         ):
@@ -161,9 +164,13 @@ class Courier:
             except (ConnectionLost, RequestTimeout, RequestFailed) as failure:
                 error = failure
 
+    def is_remarkable(self, asked_s: float, heard_s: float) -> bool:
+        """Whether an answer is to be noted by `answered`; any thread may ask."""
+        return heard_s - asked_s >= SLOW_S or bool(self._faults)
+
     def answered(self, target: Target, asked_s: float, heard_s: float) -> None:
         """A broker has answered a send; note whether it took its time."""
-        if heard_s - asked_s >= SLOW_S or self._faults:
+        if self.is_remarkable(asked_s, heard_s):
             self._faults.answered(target.broker_name, heard_s - asked_s, now_s=heard_s)
             self._hot.forget()
 
@@ -184,6 +191,8 @@ class Courier:
         if outlet is None or outlet.route is not route:
             outlet = Outlet(route, self._group, parcel.kind)
             self._outlets[parcel.topic, parcel.kind] = outlet
+            if len(self._outlets) > OUTLETS_MAX:  # made again when needed
+                del self._outlets[next(iter(self._outlets))]
         return self._choose(outlet, choice, self._clock.monotonic_s(), last_broker=last_broker)
 
     async def queue_for(self, topic: str, selector: Selector) -> MessageQueue:

@@ -27,10 +27,12 @@ from random import Random, SystemRandom  # noqa: TID251 - names for claims; test
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from ariane.client.dedup_stores import Claim, MemoryStore, RedisStore, SqliteStore, Store
-from ariane.client.messages import Duration, seconds_of
+from ariane.client.delivery import is_async
 from ariane.client.retrying import RetryLater
+from ariane.client.times import Duration, seconds_of
 from ariane.clock import Clock, SystemClock
-from ariane.errors import ClientError
+from ariane.errors import ClientError, InvalidArgument
+from ariane.protocol.properties import RETRY_TOPIC
 
 __all__ = ["Claim", "Dedup", "InProgress", "MemoryStore", "RedisStore", "SqliteStore", "key_of"]
 
@@ -77,7 +79,7 @@ def key_of(message: Keyed) -> str:
     An id tells apart what was sent apart: an application that sends the same thing twice gives it
     two ids, and only a key of its own shows that it is the same.
     """
-    topic = message.properties.get("RETRY_TOPIC") or message.topic
+    topic = message.properties.get(RETRY_TOPIC) or message.topic
     return f"{topic}:{message.keys[0] if message.keys else message.message_id}"
 
 
@@ -107,14 +109,14 @@ class Dedup:
         self._keep_ms = round(seconds_of(keep) * 1000)
         self._lease_ms = round(seconds_of(lease) * 1000)
         if self._keep_ms <= 0 or self._lease_ms <= 0:
-            raise ClientError("keep and lease are times to come; give more than 0")
+            raise InvalidArgument("keep and lease are times to come; give more than 0")
         self._key = key
         self._clock = clock or SystemClock()
         self._random = random or SystemRandom()
 
     def __call__(self, handler: H) -> H:
         """The handler, called once for each key; its last argument is the message."""
-        if inspect.iscoroutinefunction(handler):
+        if is_async(handler):
 
             @functools.wraps(handler)
             async def awaiting(*arguments: Any) -> None:

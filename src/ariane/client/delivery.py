@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, cast
 
 from ariane.client.received import ReceivedMessage
 from ariane.clock import Clock
-from ariane.errors import ClientError
+from ariane.errors import ClientError, InvalidArgument
 
 STRAIGHT_MAX: Final = 128  # messages handled before the event loop has its turn
 
@@ -143,7 +143,10 @@ class Tasks:
     async def _work(self) -> None:
         while not self._is_stopping:
             if self._ready:
-                await self._handle_ready()
+                try:
+                    await self._handle_ready()
+                except Exception:  # the message comes again when its time is up; others go on
+                    log.exception("what became of a message could not be told")
             else:
                 idle = asyncio.get_running_loop().create_future()
                 self._idle.append(idle)
@@ -184,7 +187,9 @@ class Loop:
 
     def __init__(self, *, unsettled_max: int | None = None) -> None:
         if unsettled_max is not None and unsettled_max < 1:
-            raise ClientError(f"concurrency={unsettled_max}: at least one message must be handled")
+            raise InvalidArgument(
+                f"concurrency={unsettled_max}: at least one message must be handled"
+            )
         self._unsettled_max = unsettled_max
         self._unsettled = 0
         self._ready: deque[ReceivedMessage] = deque()

@@ -13,11 +13,11 @@ from typing import Final
 
 from ariane.client import forks
 from ariane.client.courier import receipts_of
+from ariane.client.hot_sends import Receipts, Target
 from ariane.client.messages import SendReceipt, SendStatus
 from ariane.client.parcels import Parcel
 from ariane.clock import Clock
 from ariane.errors import ConnectionLost, RequestTimeout
-from ariane.kernel.client import Receipts, Target
 from ariane.protocol.command import LENGTHS, command_of
 from ariane.protocol.limits import FRAME_BYTES_MAX
 from ariane.remoting.client import CONNECT_TIMEOUT_S, split_address
@@ -68,6 +68,8 @@ class Line:
                 )
             )
             frame = self._frame(target.address)
+        except ConnectionLost:
+            raise
         except BlockingIOError as error:  # the kernel's word for a time that is up
             raise RequestTimeout(f"no answer from {target.address} in time") from error
         except OSError as error:
@@ -116,9 +118,10 @@ class DirectLines:
     """Lines to brokers, taken and given back by any thread."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        self.clock = clock
         self._receipts = Receipts(SendReceipt, SendStatus.OK)
         self._idle: dict[str, list[Line]] = {}
+        self._is_closed = False
         forks.watch(self)
 
     def send(self, target: Target, parcel: Parcel, timeout_s: float) -> SendReceipt:
@@ -131,23 +134,32 @@ class DirectLines:
         except BaseException:
             line.close()
             raise
-        line.used_s = self._clock.monotonic_s()
+        line.used_s = self.clock.monotonic_s()
         idle = self._idle.setdefault(target.address, [])
         if len(idle) < IDLE_COUNT_MAX:
             idle.append(line)
         else:
             line.close()
+        if self._is_closed:  # looked at after giving the line back: one of the two closes it
+            self._close_idle()
         return receipt
 
     def close(self) -> None:
-        """Close every line that is not in use."""
-        for lines in self._idle.values():
-            while lines:
-                lines.pop().close()
+        """Close every line: now, or when it is given back."""
+        self._is_closed = True
+        self._close_idle()
 
     def forked(self) -> None:
         """This is a child process: answers on these sockets are the parent's."""
-        self.close()
+        self._close_idle()
+
+    def _close_idle(self) -> None:
+        for lines in list(self._idle.values()):
+            while lines:
+                try:
+                    lines.pop().close()
+                except IndexError:
+                    break  # another thread took it
 
     def _taken(self, address: str) -> Line | None:
         """A line that was used not long ago; lists are shared by threads, and pop one at a time."""
@@ -157,7 +169,7 @@ class DirectLines:
                 line = lines.pop()
             except IndexError:
                 return None
-            if self._clock.monotonic_s() - line.used_s < IDLE_S:
+            if self.clock.monotonic_s() - line.used_s < IDLE_S:
                 return line
             line.close()
         return None

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from ariane.client.hot_sends import Receipts, SendLane
 from ariane.client.messages import SendReceipt, SendStatus
 from ariane.clock import Timer, Timers
 from ariane.errors import RequestTimeout
-from ariane.kernel.client import Receipts, SendLane
 from ariane.protocol.command import SCRATCH_BYTES, command_of
 from ariane.protocol.limits import FRAME_BYTES_MAX, REPLY_HEADER_BYTES_MAX
 from ariane.remoting.connection import Connection

@@ -11,9 +11,11 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Self
 
+from ariane.client.closing import Closing
 from ariane.client.consumers import Registry
 from ariane.client.inspection import running_info
 from ariane.client.lite_reading import LiteReader, Shelf
@@ -31,8 +33,9 @@ from ariane.client.subscription import (
     filter_of,
     subscription_of,
 )
+from ariane.client.times import Duration, milliseconds_of, renamed, seconds_of
 from ariane.clock import Timer
-from ariane.errors import ArianeError, ClientError
+from ariane.errors import ArianeError, ClientError, InvalidArgument
 from ariane.protocol.bodies import ConsumerData, MessageQueue
 from ariane.protocol.bodies.consumers import RunningInfo
 from ariane.topics import group_fault, topic_fault
@@ -61,7 +64,7 @@ class LitePullConsumer:
         message_kind: type[ReceivedMessage] = ReceivedMessage,
     ) -> None:
         if fault := group_fault(group):
-            raise ClientError(fault)
+            raise InvalidArgument(fault)
         self.group = group
         self.message_kind = message_kind
         self._session = session
@@ -95,7 +98,9 @@ class LitePullConsumer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._started_at_ms = 0
         self._is_started = False
-        self._is_closed = False
+        self._closing = Closing(
+            self._membership.stop, self._end_tasks, self._give_up_queues, self._leave
+        )
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -107,6 +112,8 @@ class LitePullConsumer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is None:
+            self._count_polled()
         await self.close()
 
     def subscribe(self, topic: str, *, tags: str = EVERYTHING, sql: str | None = None) -> None:
@@ -153,43 +160,50 @@ class LitePullConsumer:
         if self._is_started:
             raise ClientError("the consumer has been started before; make a new one")
         self._is_started = True
-        self._registry.add(self)
+        await self._registry.add(self)
+        if self.is_closing:  # while another consumer of the group was still leaving
+            self._registry.remove(self)
+            raise ClientError("the consumer was closed before it had begun")
         self._session.before_close.append(self.close)
         self._started_at_ms = self._session.clock.wall_ms()
         self._session.set_consumer(self._data())
-        await self._membership.meet(list(self._topics))
+        try:
+            await self._membership.meet(list(self._topics))
+            if self.is_closing:
+                raise ClientError("the consumer was closed before it had begun")
+        except BaseException:
+            await self.close()
+            raise
         self._membership.start()
         if self._auto_commit:
             timer = self._session.timers.every(COMMIT_S, lambda: self._spawn(self._commit_polled()))
             self._timers.append(timer)
 
     async def close(self) -> None:
-        """Commit what was polled, unless that is the caller's business, and leave the group."""
-        if self._is_closed:
-            return
-        self._is_closed = True
+        """Commit what the polls before the last one brought, if that is ours, and leave.
+
+        May be called again; goes on to its end when its caller is cancelled.
+        """
         for timer in self._timers:
             timer.cancel()
-        await self._membership.stop()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        offsets = {queue: reader.position for queue, reader in self._readers.items()}
-        await asyncio.gather(*(reader.close() for reader in self._readers.values()))
-        self._readers.clear()
-        self._ready.set()
-        if self._auto_commit:
-            await self._store.write(offsets, wait=True)
-        await self._session.remove_consumer(self.group)
-        self._registry.remove(self)
+        await self._closing.end()
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether it has been closed, or is about to be."""
+        return self._closing.has_begun
 
     @property
     def assignment(self) -> list[MessageQueue]:
         """The queues that are read here now."""
         return sorted(self._readers)
 
+    @renamed(timeout_s="timeout")
     async def poll(
-        self, timeout_s: float = POLL_S, *, count_max: int = COUNT_MAX
+        self, timeout: Duration = POLL_S, *, count_max: int = COUNT_MAX
     ) -> list[ReceivedMessage]:
         """Messages that are there, or the first to come; none when the time is up."""
+        timeout_s = seconds_of(timeout)
         self._check_started()
         self._count_polled()
         await asyncio.sleep(0)  # who polls without a pause must not keep pulls from going on
@@ -223,7 +237,9 @@ class LitePullConsumer:
             self._puller.min_offset(queue), self._puller.max_offset(queue)
         )
         if not first <= queue_offset <= end:
-            raise ClientError(f"offset {queue_offset} lies outside the queue's {first} to {end}")
+            raise InvalidArgument(
+                f"offset {queue_offset} lies outside the queue's {first} to {end}"
+            )
         await reader.seek(queue_offset)
 
     async def seek_to_start(self, queue: MessageQueue) -> int:
@@ -234,8 +250,10 @@ class LitePullConsumer:
         """Go on after the newest message."""
         return await self._seek(queue, await self._puller.max_offset(queue))
 
-    async def seek_to_time(self, queue: MessageQueue, moment_ms: int) -> int:
+    @renamed(moment_ms="moment")
+    async def seek_to_time(self, queue: MessageQueue, moment: datetime) -> int:
         """Go on at the first message stored at this moment or later."""
+        moment_ms = milliseconds_of(moment)
         return await self._seek(queue, await self._puller.offset_at(queue, moment_ms))
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
@@ -288,13 +306,33 @@ class LitePullConsumer:
 
     # Below: how it is done.
 
+    async def _end_tasks(self) -> None:
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _give_up_queues(self) -> None:
+        offsets = {queue: reader.consumed for queue, reader in self._readers.items()}
+        readers = list(self._readers.values())
+        self._readers.clear()
+        self._ready.set()
+        await asyncio.gather(*(reader.close() for reader in readers))
+        if self._auto_commit:
+            await self._store.write(offsets, wait=True)
+
+    async def _leave(self) -> None:
+        if self._registry.has(self):  # else the group is another consumer's
+            try:
+                await self._session.remove_consumer(self.group)
+            finally:
+                self._registry.remove(self)
+                self._session.forget_close(self.close)
+
     def _want(self, topic: str, wanted: Filter) -> None:
         if fault := topic_fault(topic):
-            raise ClientError(fault)
+            raise InvalidArgument(fault)
         self._filters[topic] = (wanted, self._session.clock.wall_ms())
 
     def _changed(self) -> None:
-        if self._is_started and not self._is_closed:
+        if self._is_started and not self.is_closing:
             self._session.add_consumer(self._data())
             self._membership.forget_brokers()
             self._membership.hurry()
@@ -311,7 +349,7 @@ class LitePullConsumer:
         )
 
     def _check_started(self) -> None:
-        if not self._is_started or self._is_closed:
+        if not self._is_started or self.is_closing:
             raise ClientError("the consumer is not running; start it, or use `async with`")
 
     def _reader(self, queue: MessageQueue) -> LiteReader:
@@ -326,7 +364,7 @@ class LitePullConsumer:
     async def _wait(self, timeout_s: float) -> None:
         timer = self._session.timers.after(timeout_s, self._ready.set)
         try:
-            while not self._any_ready() and not self._is_closed:
+            while not self._any_ready() and not self.is_closing:
                 self._ready.clear()
                 if timer.due_s <= self._session.clock.monotonic_s():
                     return
@@ -362,7 +400,7 @@ class LitePullConsumer:
             if not self._topics:
                 raise
             return False
-        if not self._is_closed and queue not in self._readers:
+        if not self.is_closing and queue not in self._readers:
             self._readers[queue] = LiteReader(self._shelf, queue, position)
             self._readers[queue].start()
         return True

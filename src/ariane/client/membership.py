@@ -88,9 +88,7 @@ class Membership:
 
     async def meet_again(self, address: Address) -> None:
         """Introduce ourselves to a broker that does not seem to know us."""
-        self._known.discard(address)
-        self._known.add(address)
-        await self._session.greet([address])
+        await self._introduce({address})
 
     async def _keep_balanced(self) -> None:
         while True:
@@ -150,5 +148,8 @@ class Membership:
     async def _greet(self, route: TopicRoute) -> None:
         addresses = {address for ids in route.addresses.values() for address in ids.values()}
         if strangers := addresses - self._known:
-            self._known |= strangers
-            await self._session.greet(strangers)
+            await self._introduce(strangers)
+
+    async def _introduce(self, strangers: set[Address]) -> None:
+        self._known |= strangers  # before they answer: `forget_brokers` may come in between
+        self._known -= await self._session.greet(strangers)

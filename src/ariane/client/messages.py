@@ -7,7 +7,7 @@ broker's remark about it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
 from types import MappingProxyType
@@ -16,22 +16,20 @@ from typing import Final, TypedDict
 import msgspec
 from msgspec.structs import replace
 
+from ariane.client.keywords import refuse_unknown
+from ariane.client.times import Duration, seconds_of
 from ariane.errors import InvalidMessage
 from ariane.protocol.bodies import MessageQueue
-from ariane.protocol.properties import KEYS, NAME_END, TAGS, VALUE_END
+from ariane.protocol.properties import DELAY, KEYS, NAME_END, SHARDING_KEY, TAGS, VALUE_END, WAIT
 from ariane.topics import topic_fault
 
 BODY_BYTES_MAX: Final = 4 << 20
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 Body = bytes | bytearray | memoryview | str  # text travels as UTF-8
-Duration = float | timedelta  # seconds, or a timedelta
 
-DELAY: Final = "DELAY"
 DELAY_MS: Final = "TIMER_DELAY_MS"
 DELIVER_MS: Final = "TIMER_DELIVER_MS"
-SHARDING_KEY: Final = "__SHARDINGKEY"
-WAIT: Final = "WAIT"
 
 # Names with a meaning of their own, and the field that sets them where there is one.
 _OWN_FIELDS: Final = {
@@ -72,6 +70,10 @@ class MessageFields(TypedDict, total=False):
     deliver_at: datetime | None
     flag: int
     wait: bool
+
+
+# What the calls that send take besides topic and body.
+KEYWORDS: Final = {*MessageFields.__annotations__, "queue", "selector", "timeout"}
 
 
 class _Addressed(msgspec.Struct, frozen=True):
@@ -128,10 +130,15 @@ def message_of(target: str | Message, body: Body | None, fields: MessageFields) 
     if isinstance(target, Message):
         if body is not None:
             raise InvalidMessage("give a Message, or a topic and a body; not a Message and a body")
+        refuse_unknown(fields, KEYWORDS)
         return replace(target, **fields) if fields else target
     if body is None:
         raise InvalidMessage(f"a message to {target!r} needs a body")
-    return Message(target, body, **fields)
+    try:
+        return Message(target, body, **fields)
+    except TypeError:
+        refuse_unknown(fields, KEYWORDS)
+        raise
 
 
 def check(message: Message) -> None:
@@ -163,11 +170,6 @@ def body_of(message: Message) -> bytes:
 def keys_of(message: Message) -> Sequence[str]:
     """The keys, one by one."""
     return message.keys.split() if isinstance(message.keys, str) else message.keys
-
-
-def seconds_of(duration: Duration) -> float:
-    """A duration in seconds."""
-    return duration.total_seconds() if isinstance(duration, timedelta) else duration
 
 
 def properties_of(message: Message) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from ariane.client.hot_sends import Target
 from ariane.client.parcels import Kind
 from ariane.client.routes import DEFAULT_QUEUE_COUNT, TopicRoute
 from ariane.codes import PROTOCOL_VERSION, FrameFlag, RequestCode
 from ariane.errors import InvalidMessage
-from ariane.kernel.client import Target
 from ariane.protocol.bodies import MessageQueue
 from ariane.topics import AUTO_CREATE_TOPIC
 

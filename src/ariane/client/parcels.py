@@ -12,10 +12,10 @@ from typing import Final
 
 import msgspec
 
+from ariane.client.hot_sends import BatchBody
 from ariane.client.messages import (
     BODY_BYTES_MAX,
     NOTHING,
-    WAIT,
     Message,
     body_of,
     check,
@@ -23,9 +23,8 @@ from ariane.client.messages import (
 )
 from ariane.client.settings import SendSettings
 from ariane.errors import InvalidMessage
-from ariane.kernel.client import BatchBody
 from ariane.protocol.compression import COMPRESSIONS, compress_body
-from ariane.protocol.properties import NAME_END, UNIQUE_KEY, VALUE_END, encode_properties
+from ariane.protocol.properties import NAME_END, UNIQUE_KEY, VALUE_END, WAIT, encode_properties
 from ariane.topics import is_retry_or_dead_letter
 
 PROPERTIES_BYTES_MAX: Final = 32_767

@@ -11,18 +11,17 @@ from typing import Final, Unpack, cast
 from ariane.client.batching import Batcher
 from ariane.client.courier import Choice, Courier, Outcome
 from ariane.client.faults import SLOW_S
+from ariane.client.hot_sends import Waiting
 from ariane.client.messages import (
     BODY_BYTES_MAX,
     NOTHING,
     Body,
-    Duration,
     Message,
     MessageFields,
     SendReceipt,
     check,
     message_of,
     properties_of,
-    seconds_of,
 )
 from ariane.client.parcels import Kind, Parcel, pack, pack_batch
 from ariane.client.queues import Selector, by_hash
@@ -30,27 +29,23 @@ from ariane.client.requests import Received, Requests, reply_properties
 from ariane.client.room import Room
 from ariane.client.session import Session
 from ariane.client.settings import SendSettings
+from ariane.client.times import Duration, seconds_of
 from ariane.client.trace import MessageKind, Tracer
-from ariane.client.transactions import (
-    FIRST_CHECK_PROPERTY,
-    GROUP_PROPERTY,
-    PREPARED_PROPERTY,
-    Transaction,
-)
+from ariane.client.transactions import FIRST_CHECK_PROPERTY, Transaction
 from ariane.codes import RequestCode, SystemFlag
 from ariane.errors import (
-    ClientError,
     ConnectionLost,
+    InvalidArgument,
     InvalidMessage,
     ProtocolError,
     RequestTimeout,
 )
-from ariane.kernel.client import Waiting
 from ariane.protocol.bodies import MessageQueue
 from ariane.protocol.command import request
 from ariane.protocol.headers import decode_header
 from ariane.protocol.headers.recall import RecallHeader, RecallReply
 from ariane.protocol.message import StoredMessage
+from ariane.protocol.properties import HALF, PRODUCER_GROUP
 from ariane.protocol.recall_handle import decode_recall_handle
 from ariane.topics import group_fault
 
@@ -71,7 +66,7 @@ class Producer:
         tracer: Tracer | None = None,
     ) -> None:
         if fault := group_fault(group):
-            raise ClientError(fault)
+            raise InvalidArgument(fault)
         self.group = group
         self.settings = settings
         self._session = session
@@ -87,7 +82,7 @@ class Producer:
         )
         self._batcher: Batcher | None = None
         self._room = Room(SUBMITTED_BYTES_MAX)
-        if settings.linger_ms is not None:
+        if settings.linger is not None:
             self._batcher = Batcher(session, self.courier, settings, self._room)
         self._is_plain = self._batcher is None and tracer is None
         self._submitted: set[asyncio.Task[SendReceipt]] = set()
@@ -99,7 +94,7 @@ class Producer:
         *,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         **fields: Unpack[MessageFields],
     ) -> SendReceipt:
         """Send and wait until a broker has it, as safe as that broker's settings make it.
@@ -113,7 +108,7 @@ class Producer:
             and selector is None
             and self._session.loop is get_running_loop()
         ):
-            timeout_s = self.settings.timeout if timeout is None else timeout
+            timeout_s = self.settings.timeout if timeout is None else seconds_of(timeout)
             if fields or isinstance(topic, Message):
                 waiting = self._begin(message_of(topic, body, fields), timeout_s)
             else:
@@ -144,7 +139,7 @@ class Producer:
         *,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         **fields: Unpack[MessageFields],
     ) -> asyncio.Future[SendReceipt]:
         """Hand a message over and go on; the future ends with its receipt or its error.
@@ -199,7 +194,7 @@ class Producer:
         *,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
     ) -> list[SendReceipt]:
         """Send messages of one topic in one request: side by side in one queue, or not at all.
 
@@ -230,7 +225,7 @@ class Producer:
         *,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         check_after: Duration | None = None,
         **fields: Unpack[MessageFields],
     ) -> Transaction:
@@ -242,7 +237,7 @@ class Producer:
         message = message_of(topic, body, fields)
         if message.is_delayed:
             raise InvalidMessage("the message of a transaction cannot be delayed")
-        extra = {PREPARED_PROPERTY: "true", GROUP_PROPERTY: self.group}
+        extra = {HALF: "true", PRODUCER_GROUP: self.group}
         if check_after is not None:
             extra[FIRST_CHECK_PROPERTY] = str(math.ceil(seconds_of(check_after)))
         timeout_s = self._timeout_s(timeout)
@@ -268,7 +263,7 @@ class Producer:
         *,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         **fields: Unpack[MessageFields],
     ) -> StoredMessage:
         """Send a message and wait for the reply that its consumer makes."""
@@ -286,7 +281,7 @@ class Producer:
         to: Received,
         body: Body,
         *,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         **fields: Unpack[MessageFields],
     ) -> SendReceipt:
         """Answer a message that was sent with `request`."""
@@ -299,7 +294,7 @@ class Producer:
             kind=Kind.REPLY,
         )
 
-    async def recall(self, what: SendReceipt | str, *, timeout: float | None = None) -> str:
+    async def recall(self, what: SendReceipt | str, *, timeout: Duration | None = None) -> str:
         """Take back a message whose time has not come: by its receipt, or by its recall handle.
 
         Returns the id of what was taken back.
@@ -349,7 +344,7 @@ class Producer:
         self,
         message: Message,
         choice: Choice,
-        timeout: float | None,
+        timeout: Duration | None,
         *,
         extra: Mapping[str, str] = NOTHING,
         system_flag: int = 0,
@@ -357,7 +352,7 @@ class Producer:
         traced_as: MessageKind | None = None,
     ) -> SendReceipt:
         parcel = self._packed(message, extra=extra, system_flag=system_flag, kind=kind)
-        timeout_s = self.settings.timeout if timeout is None else timeout
+        timeout_s = self._timeout_s(timeout)
         receipt = cast(SendReceipt, await self.courier.deliver(parcel, choice, timeout_s))
         if self._tracer is not None:
             self._tracer.sent(self.group, message, receipt, parcel.born_ms, traced_as)
@@ -423,8 +418,8 @@ class Producer:
             )
         return future
 
-    def _timeout_s(self, timeout: float | None) -> float:
-        return self.settings.timeout if timeout is None else timeout
+    def _timeout_s(self, timeout: Duration | None) -> float:
+        return self.settings.timeout if timeout is None else seconds_of(timeout)
 
 
 def choice_of(message: Message, queue: MessageQueue | None, selector: Selector | None) -> Choice:

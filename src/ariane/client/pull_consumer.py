@@ -6,14 +6,16 @@ A consumer keeps a position for each queue it reads; only `commit` tells the bro
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
 from ariane.client.routes import MASTER_ID, Address
 from ariane.client.session import Session
+from ariane.client.times import Duration, milliseconds_of, renamed, seconds_of
 from ariane.codes import PullFlag, RequestCode, ResponseCode
-from ariane.errors import ClientError
-from ariane.protocol.bodies import ConsumerData, MessageQueue
+from ariane.errors import InvalidArgument
+from ariane.protocol.bodies import MessageQueue
 from ariane.protocol.command import request
 from ariane.protocol.headers import Header, decode_header
 from ariane.protocol.headers.offsets import (
@@ -26,6 +28,7 @@ from ariane.protocol.headers.offsets import (
 )
 from ariane.protocol.headers.pull import PullHeader, PullReply
 from ariane.protocol.message import StoredMessage, decode_records
+from ariane.protocol.properties import TAGS
 from ariane.topics import TOOLS_GROUP, group_fault
 
 COUNT_MAX: Final = 32
@@ -63,40 +66,43 @@ class Pulled:
 
 
 class PullConsumer:
-    """Reads queues for one consumer group; made by `Client.pull_consumer`."""
+    """Reads queues in the name of a consumer group; made by `Client.pull_consumer`.
+
+    It is no member of the group: members would leave queues to it that nobody asked it to read.
+    """
 
     def __init__(self, session: Session, group: str = TOOLS_GROUP) -> None:
         if fault := group_fault(group):
-            raise ClientError(fault)
+            raise InvalidArgument(fault)
         self.group = group
         self._session = session
         self._positions: dict[MessageQueue, int] = {}
         self._readers: dict[MessageQueue, int] = {}  # the broker id suggested for the next pull
-        if group != TOOLS_GROUP:  # who only looks is no member of anything
-            session.add_consumer(ConsumerData(group=group, consume_type="CONSUME_ACTIVELY"))
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """All queues of the topic that may be read now."""
         return list((await self._session.routes.for_reading(topic)).readable)
 
+    @renamed(wait_s="wait")
     async def pull(
         self,
         queue: MessageQueue,
         *,
         tags: str = EVERYTHING,
         count_max: int = COUNT_MAX,
-        wait_s: float = 0.0,
+        wait: Duration = 0.0,
     ) -> Pulled:
         """Take messages from the queue's position on, and move it past them.
 
         Without a position yet, starts at what the group committed, else at the first message.
         """
         first = await self.position(queue)
-        pulled = await self.read(queue, first, tags=tags, count_max=count_max, wait_s=wait_s)
+        pulled = await self.read(queue, first, tags=tags, count_max=count_max, wait=wait)
         if self._positions.get(queue) == first:  # else somebody has sought elsewhere meanwhile
             self._positions[queue] = pulled.next_offset
         return pulled
 
+    @renamed(wait_s="wait")
     async def read(
         self,
         queue: MessageQueue,
@@ -104,9 +110,10 @@ class PullConsumer:
         *,
         tags: str = EVERYTHING,
         count_max: int = COUNT_MAX,
-        wait_s: float = 0.0,
+        wait: Duration = 0.0,
     ) -> Pulled:
-        """Read from an offset on, waiting up to `wait_s` for the first message to arrive."""
+        """Read from an offset on, waiting up to `wait` for the first message to arrive."""
+        wait_s = seconds_of(wait)
         header = PullHeader(
             group=self.group,
             topic=queue.topic,
@@ -149,9 +156,10 @@ class PullConsumer:
         """Let the next pull start at this offset."""
         self._positions[queue] = queue_offset
 
-    async def seek_to_time(self, queue: MessageQueue, moment_ms: int) -> int:
+    @renamed(moment_ms="moment")
+    async def seek_to_time(self, queue: MessageQueue, moment: datetime) -> int:
         """Let the next pull start at the first message stored at this moment or later."""
-        self._positions[queue] = await self.offset_at(queue, moment_ms)
+        self._positions[queue] = await self.offset_at(queue, moment)
         return self._positions[queue]
 
     async def seek_to_start(self, queue: MessageQueue) -> int:
@@ -174,10 +182,11 @@ class PullConsumer:
         header = MaxOffsetHeader(topic=queue.topic, queue_id=queue.queue_id)
         return await self._offset(queue, RequestCode.GET_MAX_OFFSET, header)
 
-    async def offset_at(self, queue: MessageQueue, moment_ms: int) -> int:
+    @renamed(moment_ms="moment")
+    async def offset_at(self, queue: MessageQueue, moment: datetime) -> int:
         """The offset of the first message stored at this moment or later."""
         header = SearchOffsetHeader(
-            topic=queue.topic, queue_id=queue.queue_id, timestamp_ms=moment_ms
+            topic=queue.topic, queue_id=queue.queue_id, timestamp_ms=milliseconds_of(moment)
         )
         return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
 
@@ -226,4 +235,4 @@ def _with_tags(messages: list[StoredMessage], tags: str) -> list[StoredMessage]:
     if tags.strip() in ("", EVERYTHING):
         return messages
     wanted = {tag.strip() for tag in tags.split("||")}
-    return [message for message in messages if message.properties.get("TAGS", "") in wanted]
+    return [message for message in messages if message.properties.get(TAGS, "") in wanted]

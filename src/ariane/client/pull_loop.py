@@ -115,8 +115,16 @@ class PullLoop:
                 await self._may_pull.wait()
             elif self._fullness() is not None:
                 await self._wait_for_room()
-            elif wait_s := await self._pull():
+            elif wait_s := await self._pull_safely():
                 await self._session.sleep(wait_s)
+
+    async def _pull_safely(self) -> float:
+        """Pull once; what nobody foresaw costs a pause, not the queue."""
+        try:
+            return await self._pull()
+        except Exception:
+            log.exception("pull failed queue=%s", self._process.queue)
+            return FAILED_S
 
     async def _pull(self) -> float:
         """Pull once; returns how long to wait before the next."""

@@ -7,11 +7,11 @@ from typing import Final
 
 from ariane.client.pull_consumer import OFFSET_TIMEOUT_S, PullStatus
 from ariane.client.received import Holder, ReceivedMessage
+from ariane.client.records import decode
 from ariane.client.routes import MASTER_ID, Address
 from ariane.client.session import Session
 from ariane.client.subscription import TAG, Filter
 from ariane.codes import PullFlag, RequestCode, ResponseCode
-from ariane.kernel.records import decode
 from ariane.protocol.bodies import MessageQueue
 from ariane.protocol.command import request
 from ariane.protocol.headers import Header, decode_header

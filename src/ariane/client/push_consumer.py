@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from ariane.client.closing import Closing
 from ariane.client.consumers import Registry
 from ariane.client.delivery import Delivery
 from ariane.client.holdings import Holdings
@@ -34,7 +35,7 @@ from ariane.client.statistics import SAMPLE_S
 from ariane.client.subscription import EVERYTHING, SQL92, Filter, filter_of, subscription_of
 from ariane.clock import Timer
 from ariane.codes import RequestCode
-from ariane.errors import ClientError, RouteNotFound
+from ariane.errors import ClientError, InvalidArgument, RouteNotFound
 from ariane.protocol import fastjson
 from ariane.protocol.bodies import (
     CheckClientRequest,
@@ -83,7 +84,7 @@ class PushConsumer:
         message_kind: type[ReceivedMessage] = ReceivedMessage,
     ) -> None:
         if fault := group_fault(group):
-            raise ClientError(fault)
+            raise InvalidArgument(fault)
         self.group = group
         self.options = options
         self.session = session
@@ -116,7 +117,13 @@ class PushConsumer:
         self._holdings = Holdings(self._desk, RemoteOffsets(session, group), options.start)
         self._timers: list[Timer] = []
         self._is_started = False
-        self._is_closed = False
+        self._closing = Closing(
+            self._membership.stop,
+            self._holdings.stop_pulling,
+            self._drain,
+            self._holdings.close,
+            self._leave,
+        )
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -133,7 +140,7 @@ class PushConsumer:
     def subscribe(self, topic: str, *, tags: str = EVERYTHING, sql: str | None = None) -> None:
         """Consume the topic too, or with another filter: tags (`a || b`) or an SQL92 expression."""
         if fault := topic_fault(topic):
-            raise ClientError(fault)
+            raise InvalidArgument(fault)
         self._subscribe(topic, filter_of(tags=tags, sql=sql))
 
     def unsubscribe(self, topic: str) -> None:
@@ -155,13 +162,18 @@ class PushConsumer:
             self._holdings.store = local_offsets(self.group, self.options.offsets_directory)
         else:
             self._subscribe(retry_topic_of(self.group), filter_of())
-        self._registry.add(self)
+        await self._registry.add(self)
+        if self.is_closing:  # while another consumer of the group was still leaving
+            self._registry.remove(self)
+            raise ClientError("the consumer was closed before it had begun")
         self.session.before_close.append(self.close)
         self.started_at_ms = self.session.clock.wall_ms()
         self.session.set_consumer(self._data())
         try:
             await self._membership.meet(list(self._desk.filters))
             await self._check_expressions()
+            if self.is_closing:
+                raise ClientError("the consumer was closed before it had begun")
         except BaseException:
             await self.close()
             raise
@@ -171,18 +183,23 @@ class PushConsumer:
         self._schedule()
 
     async def close(self) -> None:
-        """Begin nothing more, let handlers end, commit, and leave the group."""
-        if self._is_closed:
-            return
-        self._is_closed = True
+        """Begin nothing more, let handlers end, commit, and leave the group.
+
+        May be called again; goes on to its end when its caller is cancelled.
+        """
+        self.begin_close()
+        await self._closing.end()
+
+    def begin_close(self) -> None:
+        """Close in the background."""
         for timer in self._timers:
             timer.cancel()
-        await self._membership.stop()
-        await self._holdings.stop_pulling()
-        await self._drain()
-        await self._holdings.close()
-        await self.session.remove_consumer(self.group)
-        self._registry.remove(self)
+        self._closing.begin()
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether it has been closed, or is about to be."""
+        return self._closing.has_begun
 
     def pause(self) -> None:
         """Pull no more until `resume`; what was pulled is still consumed."""
@@ -250,7 +267,7 @@ class PushConsumer:
         self._changed()
 
     def _changed(self) -> None:
-        if self._is_started and not self._is_closed:
+        if self._is_started and not self.is_closing:
             self.session.set_consumer(self._data())
             self._membership.forget_brokers()
             self._membership.hurry()
@@ -301,6 +318,14 @@ class PushConsumer:
         now_s = self.session.clock.monotonic_s()
         for statistics in self._desk.statistics.values():
             statistics.sample(now_s=now_s)
+
+    async def _leave(self) -> None:
+        if self._registry.has(self):  # else the group is another consumer's
+            try:
+                await self.session.remove_consumer(self.group)
+            finally:
+                self._registry.remove(self)
+                self.session.forget_close(self.close)
 
     async def _drain(self) -> None:
         drained = asyncio.ensure_future(self._desk.delivery.drain())

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ariane.client.delivery import Delivery
+from ariane.client.delivery import Delivery, is_async
 from ariane.client.membership import Membership
 from ariane.client.process_queue import Limits, ProcessQueue
 from ariane.client.pull_consumer import PullStatus
@@ -79,7 +79,7 @@ class Reader:
         self._on_settled = desk.delivery.on_settled
         self._going_back: set[int] = set()  # offsets being sent back
         self._busy: ReceivedMessage | None = None  # handed out in order, or suspended
-        self._at_work = False  # the busy one's handler runs
+        self._at_work: ReceivedMessage | None = None  # the busy one, while its handler runs
         self._rested = asyncio.Event()
         self._pulls = PullLoop(
             desk.session,
@@ -128,12 +128,16 @@ class Reader:
 
     def may_begin(self, message: ReceivedMessage) -> bool:
         """Whether the message is still to be consumed; then it counts as started."""
-        if self.is_leaving or self.process.is_dropped or message.is_done:
+        if message.is_done:
             return False
         if self._desk.is_orderly:
-            if not self._has_lock():
-                return False
-            self._at_work = True
+            # The claim comes before the look, since this may be a thread beside the loop: `leave`
+            # says so first and looks for claims then, so that one of the two sees the other.
+            self._at_work = message
+        if self.is_leaving or self.process.is_dropped:
+            return False
+        if self._desk.is_orderly and not self._has_lock():
+            return False
         message.is_started = True
         return True
 
@@ -141,6 +145,7 @@ class Reader:
         """It was not begun: the lock is lost, or the queue."""
         if self._busy is message:
             self._busy = None
+        if self._at_work is message:
             self._rest()
 
     def succeeded(self, message: ReceivedMessage) -> None:
@@ -250,14 +255,16 @@ class Reader:
         log.warning("dead letter group=%s %r", self._desk.group, message)
         if self._desk.on_dead is not None:
             try:
-                result = self._desk.on_dead(message)
+                # A plain function may block, or wait for this very loop: it has a thread.
+                hook = self._desk.on_dead
+                result = hook(message) if is_async(hook) else await asyncio.to_thread(hook, message)
                 if inspect.isawaitable(result):
                     await result
             except Exception:  # the letter is dead whatever the hook thinks of it
                 log.exception("dead-letter hook failed group=%s", self._desk.group)
 
     def _rest(self) -> None:
-        self._at_work = False
+        self._at_work = None
         self._rested.set()
 
     # What the pull loop asks and says.

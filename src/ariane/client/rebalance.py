@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Protocol, TypeVar
 
-from ariane.errors import ClientError
+from ariane.errors import InvalidArgument
 from ariane.protocol.bodies import MessageQueue
 
 VIRTUAL_NODES: Final = 10  # of each member on the ring of the consistent hash
@@ -172,7 +172,7 @@ def _by_room(items: Iterable[_Item], room_of: Callable[[_Item], str]) -> dict[st
     for item in items:
         room = room_of(item)
         if not room:
-            raise ClientError(f"no machine room is known for {item}; name one for each")
+            raise InvalidArgument(f"no machine room is known for {item}; name one for each")
         rooms.setdefault(room, []).append(item)
     return rooms
 

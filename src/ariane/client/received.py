@@ -6,12 +6,15 @@ Every message is settled once, by `ack` or `nack`; what was not is delivered aga
 
 from __future__ import annotations
 
+import asyncio
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Protocol, Self
 
+from ariane.client.records import Record
 from ariane.client.session import Session
+from ariane.client.times import Duration, renamed, seconds_of
 from ariane.codes import SystemFlag
-from ariane.kernel.records import Record
 from ariane.protocol.compression import inflate_body
 from ariane.protocol.identifiers import Host, decode_host, encode_offset_id
 from ariane.protocol.message import BODY_BYTES_MAX
@@ -122,13 +125,25 @@ class ReceivedMessage(Record):
         """Say that it has been consumed."""
         await self.holder.ack(self)
 
-    async def nack(self, delay_s: float | None = None) -> None:
-        """Say that it has not been consumed: deliver it again, after `delay_s` or as is usual."""
-        await self.holder.nack(self, delay_s)
+    @property
+    def born_at(self) -> datetime:
+        """When it was sent, by its producer's clock."""
+        return datetime.fromtimestamp(self.born_at_ms / 1000, UTC)
 
-    async def extend(self, for_s: float | None = None) -> None:
-        """Ask for more time, as much again as there was or `for_s`."""
-        await self.holder.extend(self, for_s)
+    @property
+    def stored_at(self) -> datetime:
+        """When its broker stored it."""
+        return datetime.fromtimestamp(self.stored_at_ms / 1000, UTC)
+
+    @renamed(delay_s="delay")
+    async def nack(self, delay: Duration | None = None) -> None:
+        """Say that it has not been consumed: deliver it again, after `delay` or as is usual."""
+        await self.holder.nack(self, None if delay is None else seconds_of(delay))
+
+    @renamed(for_s="duration")
+    async def extend(self, duration: Duration | None = None) -> None:
+        """Ask for more time: so much from now on, or as much again as there was."""
+        await self.holder.extend(self, None if duration is None else seconds_of(duration))
 
     async def __aenter__(self) -> Self:
         return self
@@ -143,8 +158,9 @@ class ReceivedMessage(Record):
             return
         if kind is None:
             await self.holder.ack(self)
-        elif issubclass(kind, Exception):  # who is cancelled has not failed, and does not settle
-            await self.holder.nack(self, None)
+        elif issubclass(kind, Exception | asyncio.CancelledError):
+            # Whole even when cancelled once more: else it would stay unsettled until it is stuck.
+            await asyncio.shield(self.holder.nack(self, None))
 
     def __repr__(self) -> str:
         return (

@@ -15,12 +15,20 @@ from typing import Final
 from ariane.client.received import ReceivedMessage
 from ariane.client.routes import DEFAULT_QUEUE_COUNT, MASTER_ID
 from ariane.client.session import Session
+from ariane.client.times import Duration, renamed, seconds_of
 from ariane.codes import RequestCode, ResponseCode
 from ariane.errors import ClientError
 from ariane.protocol.command import request
 from ariane.protocol.headers.retry import SendBackHeader
 from ariane.protocol.headers.send import SendHeaderV2
-from ariane.protocol.properties import encode_properties
+from ariane.protocol.properties import (
+    DELAY,
+    HALF,
+    ORIGIN_MESSAGE_ID,
+    RETRY_TOPIC,
+    WAIT,
+    encode_properties,
+)
 from ariane.topics import AUTO_CREATE_TOPIC, retry_topic_of
 
 INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
@@ -45,23 +53,31 @@ log = logging.getLogger("ariane.client")
 
 
 class RetryLater(Exception):
-    """Raised by a handler to have its message delivered again, after `delay_s` or as is usual."""
+    """Raised by a handler to have its message delivered again, after `delay` or as is usual."""
 
-    def __init__(self, delay_s: float | None = None) -> None:
-        super().__init__("later" if delay_s is None else f"in {delay_s:g} s")
-        self.delay_s = delay_s
+    @renamed(delay_s="delay")
+    def __init__(self, delay: Duration | None = None) -> None:
+        self.delay_s = None if delay is None else seconds_of(delay)
+        super().__init__("later" if self.delay_s is None else f"in {self.delay_s:g} s")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Retry:
     """How often a message that failed is tried again, and after how long."""
 
     max: int = 16  # tries after the first one; then it is a dead letter
-    delays_s: Sequence[float] = ()  # before each try, the last one for all more; none: 10 s to 2 h
+    delays: Sequence[Duration] = ()  # before each try, the last one for all more; none: 10 s to 2 h
+
+    @renamed(delays_s="delays")
+    def __init__(self, max: int = 16, delays: Sequence[Duration] = ()) -> None:
+        object.__setattr__(self, "max", max)
+        object.__setattr__(self, "delays", delays)
 
     def delay_s(self, tries: int) -> float | None:
         """How long to wait after so many tries that failed before; None: as brokers do."""
-        return self.delays_s[min(tries, len(self.delays_s) - 1)] if self.delays_s else None
+        if not self.delays:
+            return None
+        return seconds_of(self.delays[min(tries, len(self.delays) - 1)])
 
 
 def level_of(delay_s: float | None) -> int:
@@ -129,12 +145,12 @@ class SendBack:
         properties = {
             name: value
             for name, value in message.properties.items()
-            if name not in ("TRAN_MSG", "DELAY") and not name.startswith("TIMER_")
+            if name not in (HALF, DELAY) and not name.startswith("TIMER_")
         }
-        properties |= {"RETRY_TOPIC": message.topic, "WAIT": "true"}
-        properties.setdefault("ORIGIN_MESSAGE_ID", message.message_id)
+        properties |= {RETRY_TOPIC: message.topic, WAIT: "true"}
+        properties.setdefault(ORIGIN_MESSAGE_ID, message.message_id)
         if level:
-            properties["DELAY"] = str(level)
+            properties[DELAY] = str(level)
         try:
             route = await self._session.routes.for_writing(topic)
             queue = self._session.random.choice(route.writable)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
 from ariane.codes import Permission
-from ariane.errors import ClientError, RouteNotFound
+from ariane.errors import InvalidArgument, RouteNotFound
 from ariane.protocol.bodies import MessageQueue, QueueData, TopicRouteData
 from ariane.remoting.client import split_address
 from ariane.topics import AUTO_CREATE_TOPIC, is_readable
 
 Address = str  # host:port
 MASTER_ID: Final = 0
+ROUTES_MAX: Final = 10_000  # that a client remembers; the longest unchanged goes first
 DEFAULT_QUEUE_COUNT: Final = 4  # of a topic that the first send creates
 
 
@@ -93,7 +94,7 @@ def addresses_of(text: str) -> list[Address]:
     """The addresses in `host:port;host:port`; raises ClientError when there are none."""
     addresses = [part.strip() for part in text.replace(",", ";").split(";") if part.strip()]
     if not addresses:
-        raise ClientError("no name server given; write HOST:PORT, as in 127.0.0.1:9876")
+        raise InvalidArgument("no name server given; write HOST:PORT, as in 127.0.0.1:9876")
     for address in addresses:
         split_address(address)
     return addresses
@@ -110,7 +111,8 @@ class RouteCache:
         self._routes: dict[str, TopicRoute] = {}
         # The topic's route as it was last heard of; the same object until it changes.
         self.known: Callable[[str], TopicRoute | None] = self._routes.get
-        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        # Each as long as somebody asks or waits: a topic that does not exist leaves nothing behind.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.on_new: Callable[[TopicRoute], None] = lambda route: None
         self.on_change: Callable[[], None] = lambda: None
 
@@ -133,7 +135,7 @@ class RouteCache:
 
     async def refresh(self, topic: str) -> None:
         """Ask anew; what was known stays when the name server knows no better."""
-        async with self._locks[topic]:
+        async with self._locks.setdefault(topic, asyncio.Lock()):
             fresh = await self._look_up(topic)
             if fresh is not None:
                 self._keep(fresh)
@@ -144,7 +146,7 @@ class RouteCache:
         self.on_change()
 
     async def _find(self, topic: str, *, may_create: bool) -> TopicRoute:
-        async with self._locks[topic]:
+        async with self._locks.setdefault(topic, asyncio.Lock()):
             known = self._routes.get(topic)
             if known is not None and (may_create or not known.is_provisional):
                 return known  # found while we waited for our turn
@@ -161,7 +163,10 @@ class RouteCache:
 
     def _keep(self, route: TopicRoute) -> None:
         if self._routes.get(route.topic) != route:
+            self._routes.pop(route.topic, None)
             self._routes[route.topic] = route
+            if len(self._routes) > ROUTES_MAX:  # asked for again when needed
+                self._routes.pop(next(iter(self._routes)))
             self.on_change()
         self.on_new(route)
 

@@ -11,17 +11,19 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Container, Coroutine, Iterable, Iterator, Sequence
 from random import Random  # noqa: TID251 - the type; the instance is injected
 from typing import Any, Final
 
 from ariane.client import forks
+from ariane.client.closing import Closing, Step, take_every
+from ariane.client.hot_sends import SendLane
 from ariane.client.lanes import lane_of
+from ariane.client.loop_thread import LoopThread
 from ariane.client.routes import MASTER_ID, Address, RouteCache, TopicRoute, route_of
 from ariane.clock import Clock, Timers
 from ariane.codes import RequestCode, ResponseCode
 from ariane.errors import ClientError, ConnectionLost, RequestFailed, RequestTimeout
-from ariane.kernel.client import SendLane
 from ariane.protocol import fastjson
 from ariane.protocol.bodies import (
     ClusterInfo,
@@ -58,6 +60,7 @@ class Session:
         self.name_servers = list(name_servers)
         self.on_open: list[Callable[[], None]] = []  # whenever it opens, also again after a fork
         self.on_change: list[Callable[[], None]] = []  # a route or a connection is not what it was
+        self.thread: LoopThread | None = None  # that its loop runs on, for callers that block
         self._handlers: dict[int, Handler] = {}
         self._turn = random.randrange(len(self.name_servers))
         self._begin()
@@ -73,7 +76,7 @@ class Session:
         self.unique_keys = UniqueKeys(
             self.clock, self.random, process_id=os.getpid(), host=_own_address()
         )
-        self.before_close: list[Callable[[], Awaitable[None]]] = []  # run last first, by `close`
+        self.before_close: list[Step] = []  # run last first, by `close`
         self.lanes: dict[Address, SendLane] = {}  # of the connections that are open
         self.loop: asyncio.AbstractEventLoop | None = None  # while it is open
         self._pool = ConnectionPool(
@@ -90,6 +93,9 @@ class Session:
         self._is_known_everywhere = False
         self._refreshing: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = Closing(
+            self._close_users, self._take_no_more, self._end_tasks, self._leave, self._pool.close
+        )
         self._was_forked = False
         self._is_spent = False
         self._changed()
@@ -128,23 +134,42 @@ class Session:
             callback()
 
     async def close(self) -> None:
-        """Take leave of every broker that knows us, then end everything."""
-        if self.loop is None:
-            return
-        while self.before_close:
-            await self.before_close.pop()()
+        """Take leave of every broker that knows us, then end everything.
+
+        May be called again; goes on to its end when its caller is cancelled, and whatever a step
+        raises the others are taken. Then raises the first error.
+        """
+        if self.loop is not None or self._closing.has_begun:
+            await self._closing.end()
+
+    async def _close_users(self) -> None:
+        def steps() -> Iterator[Step]:
+            while self.before_close:
+                yield self.before_close.pop()
+
+        await take_every(steps())
+
+    async def _take_no_more(self) -> None:
         unanswered = [future for lane in self.lanes.values() for future in lane.unanswered()]
-        self.loop = None  # takes no more
+        self.loop = None
         self._changed()
         if unanswered:
             await asyncio.wait(unanswered, timeout=CLOSE_TIMEOUT_S)
+
+    async def _end_tasks(self) -> None:
         self._driver.stop()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*map(self._take_leave, self._greeted))
-        await self._pool.close()
+
+    async def _leave(self) -> None:
+        await asyncio.gather(*map(self._take_leave, self._greeted), return_exceptions=True)
+
+    def forget_close(self, step: Step) -> None:
+        """Something has closed by itself: `close` need not see to it."""
+        if step in self.before_close:
+            self.before_close.remove(step)
 
     def serve(self, code: RequestCode, handler: Handler) -> None:
         """Answer requests with this code that brokers send to us; the last handler given counts."""
@@ -172,19 +197,22 @@ class Session:
             header = UnregisterHeader(client_id=self.client_id, consumer_group=group)
             await asyncio.gather(*(self._unregister(place, [header]) for place in self._greeted))
 
-    async def greet(self, addresses: Iterable[Address]) -> None:
-        """Have these brokers know us as we are now; one that cannot be reached hears of us later.
+    async def greet(self, addresses: Iterable[Address]) -> set[Address]:
+        """Have these brokers know us as we are now; returns those that have not heard of us.
 
         Returns once all have answered, so that whoever asks them next is taken for a member.
         """
-        current = set(addresses)
-        self._greeted |= current
+        current = list(set(addresses))
+        self._greeted.update(current)
         outcomes = await asyncio.gather(*map(self._heartbeat, current), return_exceptions=True)
-        for outcome in outcomes:
+        missed = set()
+        for address, outcome in zip(current, outcomes, strict=True):
             if isinstance(outcome, ClientError):
                 log.info("a heartbeat failed: %s", outcome)
+                missed.add(address)
             elif isinstance(outcome, BaseException):
                 raise outcome
+        return missed
 
     async def greet_once(self, addresses: Iterable[Address]) -> None:
         """Have these brokers know us, asking only those that do not know all of us yet."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final, TypedDict
+from datetime import timedelta
+from typing import Any, Final, TypedDict
 
 import msgspec
+from msgspec.structs import replace
 
-from ariane.errors import ClientError
+from ariane.client.keywords import refuse_unknown
+from ariane.client.times import Duration, deprecated
+from ariane.errors import InvalidArgument
 from ariane.protocol.compression import COMPRESSIONS, Compression
 
 SEND_TIMEOUT_S: Final = 3.0
@@ -17,14 +21,17 @@ BATCH_COUNT_MAX: Final = 1_000
 class SendOptions(TypedDict, total=False):
     """What may be set; each is a field of `SendSettings`."""
 
-    timeout: float
+    timeout: Duration
     retries: int
     compression: Compression | None
     compress_from_bytes: int
-    linger_ms: float | None
+    linger: Duration | None
     batch_bytes_max: int
     batch_count_max: int
     trace: bool
+
+
+KEYWORDS: Final = {*SendOptions.__annotations__, "group", "clock", "random"}
 
 
 class SendSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,20 +41,35 @@ class SendSettings(msgspec.Struct, frozen=True, kw_only=True):
     retries: int = 2  # further attempts after one that failed; a busy broker is asked until the end
     compression: Compression | None = "zlib"
     compress_from_bytes: int = 4_096
-    linger_ms: float | None = None  # None: each send is a request; else they are gathered so long
+    linger: float | None = None  # None: each send is a request; else they are gathered so long
     batch_bytes_max: int = BATCH_BYTES_MAX
     batch_count_max: int = BATCH_COUNT_MAX
     trace: bool = False  # tell RocketMQ's trace topic of every send, and every call of a handler
 
+    def changed(self, options: SendOptions) -> SendSettings:
+        """The same, but for these options."""
+        given: dict[str, Any] = dict(options)
+        if "linger_ms" in given:
+            deprecated("linger_ms= is called linger= now, seconds or a timedelta")
+            linger_ms = given.pop("linger_ms")
+            given["linger"] = None if linger_ms is None else linger_ms / 1000
+        refuse_unknown(given, KEYWORDS)
+        for name in ("timeout", "linger"):
+            if isinstance(given.get(name), timedelta):
+                given[name] = given[name].total_seconds()
+        return replace(self, **given)
+
     def __post_init__(self) -> None:
         if not self.timeout > 0:
-            raise ClientError(f"timeout={self.timeout}: seconds, more than 0")
+            raise InvalidArgument(f"timeout={self.timeout}: seconds, more than 0")
         if self.retries < 0:
-            raise ClientError(f"retries={self.retries}: 0 or more")
+            raise InvalidArgument(f"retries={self.retries}: 0 or more")
         if self.compression is not None and self.compression not in COMPRESSIONS:
             known = ", ".join(COMPRESSIONS)
-            raise ClientError(f"compression={self.compression!r}: one of {known}, or None")
-        if self.linger_ms is not None and not self.linger_ms >= 0:
-            raise ClientError(f"linger_ms={self.linger_ms}: 0 or more, or None for no batches")
+            raise InvalidArgument(f"compression={self.compression!r}: one of {known}, or None")
+        if self.linger is not None and not self.linger >= 0:
+            raise InvalidArgument(
+                f"linger={self.linger}: seconds, 0 or more, or None for no batches"
+            )
         if self.batch_bytes_max < 1 or self.batch_count_max < 1:
-            raise ClientError("a batch holds at least one message of one byte")
+            raise InvalidArgument("a batch holds at least one message of one byte")

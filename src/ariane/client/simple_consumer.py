@@ -13,16 +13,18 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Final, Self
 
+from ariane.client.closing import Closing
 from ariane.client.popping import Handle, batch_acks, give_handles
 from ariane.client.received import ReceivedMessage
+from ariane.client.records import decode
 from ariane.client.retrying import LEVEL_DELAYS_S, Retry
 from ariane.client.routes import MASTER_ID, Address
 from ariane.client.session import Session
 from ariane.client.starting import Start
 from ariane.client.subscription import EVERYTHING, Filter, filter_of, subscription_of
+from ariane.client.times import Duration, renamed, seconds_of
 from ariane.codes import RequestCode, ResponseCode
-from ariane.errors import ClientError
-from ariane.kernel.records import decode
+from ariane.errors import ClientError, InvalidArgument
 from ariane.protocol import fastjson
 from ariane.protocol.bodies import ConsumerData, MessageQueue
 from ariane.protocol.bodies.pop import BatchAckBody
@@ -102,7 +104,7 @@ class SimpleConsumer:
         message_kind: type[ReceivedMessage] = ReceivedMessage,
     ) -> None:
         if fault := group_fault(group):
-            raise ClientError(fault)
+            raise InvalidArgument(fault)
         self.group = group
         self.session = session
         self._orderly = orderly
@@ -112,7 +114,7 @@ class SimpleConsumer:
         self._filters: dict[str, tuple[Filter, int]] = {}
         self._lenders: dict[tuple[str, str], Lender] = {}
         self._turn = itertools.count()
-        self._is_closed = False
+        self._closing = Closing(lambda: session.remove_consumer(group))
 
     async def __aenter__(self) -> Self:
         return self
@@ -128,7 +130,7 @@ class SimpleConsumer:
     def subscribe(self, topic: str, *, tags: str = EVERYTHING, sql: str | None = None) -> None:
         """Receive messages of the topic too, or with another filter."""
         if fault := topic_fault(topic):
-            raise ClientError(fault)
+            raise InvalidArgument(fault)
         self._filters[topic] = (filter_of(tags=tags, sql=sql), self.session.clock.wall_ms())
         self.session.add_consumer(self._data())
 
@@ -139,18 +141,18 @@ class SimpleConsumer:
 
     async def close(self) -> None:
         """Leave the group; what was received may still be acknowledged."""
-        if not self._is_closed:
-            self._is_closed = True
-            await self.session.remove_consumer(self.group)
+        await self._closing.end()
 
+    @renamed(invisible_s="invisible", wait_s="wait")
     async def receive(
         self,
         count_max: int = COUNT_MAX,
         *,
-        invisible_s: float = INVISIBLE_S,
-        wait_s: float = WAIT_S,
+        invisible: Duration = INVISIBLE_S,
+        wait: Duration = WAIT_S,
     ) -> list[ReceivedMessage]:
-        """Up to so many messages, lent for `invisible_s`; none when none came within `wait_s`."""
+        """Up to so many messages, lent for `invisible`; none when none came within `wait`."""
+        invisible_s, wait_s = seconds_of(invisible), seconds_of(wait)
         self._check(count_max, invisible_s)
         deadline_s = self._now_s() + wait_s
         while True:
@@ -160,7 +162,7 @@ class SimpleConsumer:
                 found = await self._pop(lenders[0], count_max, invisible_s, wait_s=left_s)
             else:
                 found = await self._pop_any(lenders, count_max, invisible_s)
-            if found or self._is_closed or self._now_s() >= deadline_s:
+            if found or self._closing.has_begun or self._now_s() >= deadline_s:
                 return found
             if len(lenders) > 1:
                 await self._wait_for_any(lenders, deadline_s - self._now_s())
@@ -205,9 +207,9 @@ class SimpleConsumer:
         if not self._filters:
             raise ClientError("the consumer has no topic; subscribe it to one")
         if not 1 <= count_max <= COUNT_MAX:
-            raise ClientError(f"count_max={count_max}: brokers lend 1 to {COUNT_MAX} at a time")
+            raise InvalidArgument(f"count_max={count_max}: brokers lend 1 to {COUNT_MAX} at a time")
         if invisible_s <= 0:
-            raise ClientError(f"invisible_s={invisible_s}: messages are lent for some time")
+            raise InvalidArgument(f"invisible={invisible_s}: messages are lent for some time")
 
     async def _all_lenders(self) -> list[Lender]:
         """Every broker of every topic, another one first each time."""

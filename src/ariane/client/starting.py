@@ -12,6 +12,7 @@ from typing import ClassVar, Final
 
 from ariane.client.offset_stores import OffsetStore
 from ariane.client.pulling import Puller
+from ariane.client.times import milliseconds_of
 from ariane.protocol.bodies import MessageQueue
 from ariane.topics import RETRY_PREFIX
 
@@ -31,10 +32,9 @@ class Start:
     LAST: ClassVar[Start]
 
     @staticmethod
-    def at(moment: datetime | int) -> Start:
-        """With the first message stored at this moment, in milliseconds when it is a number."""
-        moment_ms = moment if isinstance(moment, int) else round(moment.timestamp() * 1000)
-        return Start(TIMESTAMP, moment_ms)
+    def at(moment: datetime) -> Start:
+        """With the first message stored at this moment."""
+        return Start(TIMESTAMP, milliseconds_of(moment))
 
 
 Start.FIRST = Start(FIRST)

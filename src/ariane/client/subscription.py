@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from ariane.errors import ClientError
-from ariane.kernel.records import Record
+from ariane.client.records import Record
+from ariane.errors import InvalidArgument
 from ariane.protocol.bodies import SubscriptionData
 from ariane.protocol.message import tags_code_of
 
@@ -41,15 +41,15 @@ def filter_of(*, tags: str = EVERYTHING, sql: str | None = None) -> Filter:
     """The filter that the caller's words mean; raises ClientError when they mean none."""
     if sql is not None:
         if tags != EVERYTHING:
-            raise ClientError("a subscription has tags or an SQL expression, not both")
+            raise InvalidArgument("a subscription has tags or an SQL expression, not both")
         if not sql.strip():
-            raise ClientError("the SQL expression is empty; leave it out to get every message")
+            raise InvalidArgument("the SQL expression is empty; leave it out to get every message")
         return Filter(sql, SQL92)
     if tags.strip() in ("", EVERYTHING):
         return Filter()
     wanted = frozenset(tag.strip() for tag in tags.split("||")) - {""}
     if not wanted:
-        raise ClientError(f"no tag in {tags!r}; write it like 'paid || new'")
+        raise InvalidArgument(f"no tag in {tags!r}; write it like 'paid || new'")
     return Filter(tags, TAG, wanted)
 
 

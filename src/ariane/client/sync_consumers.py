@@ -1,27 +1,21 @@
-"""The blocking twins of the consumers, and of the messages they bring.
+"""The blocking twins of the consumers and of `Admin`, and the messages that consumers bring.
 
 A handler runs on threads, and what a message is told there is passed on to the loop's thread.
 """
 
 from __future__ import annotations
 
-import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, cast
 
-from ariane.client import consuming, lite_pull_consumer, push_consumer, simple_consumer
-from ariane.client.lite_pull_consumer import POLL_S
-from ariane.client.loop_thread import LoopThread
-from ariane.client.pulling import COUNT_MAX
+from ariane.client import admin, consuming, pull_consumer, push_consumer, simple_consumer
+from ariane.client import lite_pull_consumer as lite
+from ariane.client.blocking import Blocking, BlockingScope, blocking, on_loop
 from ariane.client.received import ReceivedMessage as AsyncMessage
-from ariane.client.simple_consumer import INVISIBLE_S, WAIT_S
-from ariane.client.subscription import EVERYTHING
+from ariane.client.times import Duration, renamed, seconds_of
 from ariane.errors import ClientError
 from ariane.protocol.bodies import MessageQueue
-
-T = TypeVar("T")
 
 
 class ReceivedMessage(AsyncMessage):
@@ -33,13 +27,15 @@ class ReceivedMessage(AsyncMessage):
         """Say that it has been consumed."""
         self._wait(self.holder.ack(self))
 
-    def nack(self, delay_s: float | None = None) -> None:  # type: ignore[override]
-        """Say that it has not been consumed: deliver it again, after `delay_s` or as is usual."""
-        self._wait(self.holder.nack(self, delay_s))
+    @renamed(delay_s="delay")
+    def nack(self, delay: Duration | None = None) -> None:  # type: ignore[override]
+        """Say that it has not been consumed: deliver it again, after `delay` or as is usual."""
+        self._wait(self.holder.nack(self, None if delay is None else seconds_of(delay)))
 
-    def extend(self, for_s: float | None = None) -> None:  # type: ignore[override]
-        """Ask for more time, as much again as there was or `for_s`."""
-        self._wait(self.holder.extend(self, for_s))
+    @renamed(for_s="duration")
+    def extend(self, duration: Duration | None = None) -> None:  # type: ignore[override]
+        """Ask for more time: so much from now on, or as much again as there was."""
+        self._wait(self.holder.extend(self, None if duration is None else seconds_of(duration)))
 
     def __enter__(self) -> Self:
         return self
@@ -54,103 +50,50 @@ class ReceivedMessage(AsyncMessage):
             return
         if kind is None:
             self.ack()
-        elif issubclass(kind, Exception):
+        else:  # also when interrupted: cancelled is given back
             self.nack()
 
     def _wait(self, work: Coroutine[Any, Any, None]) -> None:
-        loop = self.holder.session.loop
-        if loop is None:
+        session = self.holder.session
+        if session.loop is None or session.thread is None:
             work.close()
             raise ClientError("the client is closed; the message will be delivered again")
-        asyncio.run_coroutine_threadsafe(work, loop).result()
+        session.thread.run(work)
 
 
-class _Twin(ABC):
-    """What all blocking consumers share."""
-
-    def __init__(self, thread: LoopThread) -> None:
-        self._thread = thread
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    @abstractmethod
-    def close(self) -> None:
-        """Leave the group."""
-
-    def _on_loop(self, work: Any, *arguments: Any, **named: Any) -> Any:
-        """Call a plain function where its tables may be touched."""
-
-        async def call() -> Any:
-            return work(*arguments, **named)
-
-        return self._thread.run(call())
+def _for_threads(messages: list[AsyncMessage], owner: Any) -> list[ReceivedMessage]:
+    """What a blocking client's consumers bring is settled by calls that block."""
+    return cast("list[ReceivedMessage]", messages)
 
 
-class PushConsumer(_Twin):
-    """The blocking twin of `ariane.client.PushConsumer`."""
+class PushConsumer(BlockingScope[push_consumer.PushConsumer]):
+    """The blocking twin of `ariane.PushConsumer`."""
 
-    def __init__(self, twin: push_consumer.PushConsumer, thread: LoopThread) -> None:
-        super().__init__(thread)
-        self._twin = twin
+    def __init__(self, twin: push_consumer.PushConsumer, owner: Blocking[Any]) -> None:
+        super().__init__(twin, owner)
         self.group = twin.group
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def subscribe(self, topic: str, *, tags: str = EVERYTHING, sql: str | None = None) -> None:
-        """Consume the topic too, or with another filter."""
-        self._on_loop(self._twin.subscribe, topic, tags=tags, sql=sql)
-
-    def unsubscribe(self, topic: str) -> None:
-        """Consume the topic no more."""
-        self._on_loop(self._twin.unsubscribe, topic)
-
-    def start(self) -> None:
-        """Join the group and begin."""
-        self._thread.run(self._twin.start())
-
-    def close(self) -> None:
-        """Begin nothing more, let handlers end, commit, and leave the group."""
-        self._thread.run(self._twin.close())
-
-    def pause(self) -> None:
-        """Pull no more until `resume`."""
-        self._on_loop(self._twin.pause)
-
-    def resume(self) -> None:
-        """Pull again."""
-        self._on_loop(self._twin.resume)
-
-    def commit(self) -> None:
-        """Keep the progress made so far."""
-        self._thread.run(self._twin.commit())
+    start = blocking(push_consumer.PushConsumer.start)
+    commit = blocking(push_consumer.PushConsumer.commit)
+    subscribe = on_loop(push_consumer.PushConsumer.subscribe)
+    unsubscribe = on_loop(push_consumer.PushConsumer.unsubscribe)
+    pause = on_loop(push_consumer.PushConsumer.pause)
+    resume = on_loop(push_consumer.PushConsumer.resume)
 
     @property
     def queues(self) -> list[MessageQueue]:
         """The queues that are read here now."""
-        return cast("list[MessageQueue]", self._on_loop(lambda: self._twin.queues))
+        return self._thread.call(lambda: self._twin.queues)
 
 
-class Subscription(_Twin):
-    """Messages of a group's share, one after the other, for a `for` loop."""
+class Subscription(BlockingScope[consuming.Subscription]):
+    """Messages of a group's share, one after the other; each is to be settled by `ack` or `nack`.
 
-    def __init__(self, twin: consuming.Subscription, thread: LoopThread) -> None:
-        super().__init__(thread)
-        self._twin = twin
-
-    def __enter__(self) -> Self:
-        self._thread.run(self._twin.__aenter__())
-        return self
+    with client.subscribe("orders", group="billing") as messages:
+        for message in messages:
+            with message:
+                ...
+    """
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         return self
@@ -161,131 +104,84 @@ class Subscription(_Twin):
         except StopAsyncIteration:
             raise StopIteration from None
 
-    def close(self) -> None:
-        """Commit what was settled and leave the group; the loop ends."""
-        self._thread.run(self._twin.close())
 
+class LitePullConsumer(BlockingScope[lite.LitePullConsumer]):
+    """The blocking twin of `ariane.LitePullConsumer`."""
 
-class LitePullConsumer(_Twin):
-    """The blocking twin of `ariane.client.lite_pull_consumer.LitePullConsumer`."""
-
-    def __init__(self, twin: lite_pull_consumer.LitePullConsumer, thread: LoopThread) -> None:
-        super().__init__(thread)
-        self._twin = twin
+    def __init__(self, twin: lite.LitePullConsumer, owner: Blocking[Any]) -> None:
+        super().__init__(twin, owner)
         self.group = twin.group
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def subscribe(self, topic: str, *, tags: str = EVERYTHING, sql: str | None = None) -> None:
-        """Read the group's share of the topic too, or with another filter."""
-        self._on_loop(self._twin.subscribe, topic, tags=tags, sql=sql)
-
-    def unsubscribe(self, topic: str) -> None:
-        """Read the topic no more."""
-        self._on_loop(self._twin.unsubscribe, topic)
-
-    def assign(
-        self, queues: Iterable[MessageQueue], *, tags: str = EVERYTHING, sql: str | None = None
-    ) -> None:
-        """Read exactly these queues, whatever the group does."""
-        self._thread.run(self._twin.assign(queues, tags=tags, sql=sql))
-
-    def start(self) -> None:
-        """Join the group and begin."""
-        self._thread.run(self._twin.start())
-
-    def close(self) -> None:
-        """Commit what was polled, unless that is the caller's business, and leave the group."""
-        self._thread.run(self._twin.close())
+    start = blocking(lite.LitePullConsumer.start)
+    poll = blocking(lite.LitePullConsumer.poll, then=_for_threads)
+    commit = blocking(lite.LitePullConsumer.commit)
+    committed = blocking(lite.LitePullConsumer.committed)
+    assign = blocking(lite.LitePullConsumer.assign)
+    queues = blocking(lite.LitePullConsumer.queues)
+    seek = blocking(lite.LitePullConsumer.seek)
+    seek_to_start = blocking(lite.LitePullConsumer.seek_to_start)
+    seek_to_end = blocking(lite.LitePullConsumer.seek_to_end)
+    seek_to_time = blocking(lite.LitePullConsumer.seek_to_time)
+    position = on_loop(lite.LitePullConsumer.position)
+    subscribe = on_loop(lite.LitePullConsumer.subscribe)
+    unsubscribe = on_loop(lite.LitePullConsumer.unsubscribe)
+    pause = on_loop(lite.LitePullConsumer.pause)
+    resume = on_loop(lite.LitePullConsumer.resume)
 
     @property
     def assignment(self) -> list[MessageQueue]:
         """The queues that are read here now."""
-        return cast("list[MessageQueue]", self._on_loop(lambda: self._twin.assignment))
-
-    def poll(
-        self, timeout_s: float = POLL_S, *, count_max: int = COUNT_MAX
-    ) -> list[ReceivedMessage]:
-        """Messages that are there, or the first to come; none when the time is up."""
-        polled = self._thread.run(self._twin.poll(timeout_s, count_max=count_max))
-        return cast("list[ReceivedMessage]", polled)
-
-    def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Tell the brokers how far the group has got."""
-        self._thread.run(self._twin.commit(offsets))
-
-    def committed(self, queue: MessageQueue) -> int | None:
-        """How far the group has got by its own word, or None when it has not said."""
-        return self._thread.run(self._twin.committed(queue))
-
-    def position(self, queue: MessageQueue) -> int:
-        """Where the next poll of this queue goes on."""
-        return cast("int", self._on_loop(self._twin.position, queue))
-
-    def seek(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Go on at this offset."""
-        self._thread.run(self._twin.seek(queue, queue_offset))
-
-    def seek_to_start(self, queue: MessageQueue) -> int:
-        """Go on at the oldest message."""
-        return self._thread.run(self._twin.seek_to_start(queue))
-
-    def seek_to_end(self, queue: MessageQueue) -> int:
-        """Go on after the newest message."""
-        return self._thread.run(self._twin.seek_to_end(queue))
-
-    def seek_to_time(self, queue: MessageQueue, moment_ms: int) -> int:
-        """Go on at the first message stored at this moment or later."""
-        return self._thread.run(self._twin.seek_to_time(queue, moment_ms))
-
-    def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Neither pull nor poll these queues."""
-        self._on_loop(self._twin.pause, queues)
-
-    def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Pull and poll these queues again."""
-        self._on_loop(self._twin.resume, queues)
-
-    def queues(self, topic: str) -> list[MessageQueue]:
-        """All queues of the topic that may be read now."""
-        return self._thread.run(self._twin.queues(topic))
+        return self._thread.call(lambda: self._twin.assignment)
 
 
-class SimpleConsumer(_Twin):
-    """The blocking twin of `ariane.client.simple_consumer.SimpleConsumer`."""
+class SimpleConsumer(BlockingScope[simple_consumer.SimpleConsumer]):
+    """The blocking twin of `ariane.SimpleConsumer`."""
 
-    def __init__(self, twin: simple_consumer.SimpleConsumer, thread: LoopThread) -> None:
-        super().__init__(thread)
-        self._twin = twin
+    def __init__(self, twin: simple_consumer.SimpleConsumer, owner: Blocking[Any]) -> None:
+        super().__init__(twin, owner)
         self.group = twin.group
 
-    def subscribe(self, topic: str, *, tags: str = EVERYTHING, sql: str | None = None) -> None:
-        """Receive messages of the topic too, or with another filter."""
-        self._on_loop(self._twin.subscribe, topic, tags=tags, sql=sql)
+    receive = blocking(simple_consumer.SimpleConsumer.receive, then=_for_threads)
+    ack = blocking(simple_consumer.SimpleConsumer.ack)
+    subscribe = on_loop(simple_consumer.SimpleConsumer.subscribe)
+    unsubscribe = on_loop(simple_consumer.SimpleConsumer.unsubscribe)
 
-    def unsubscribe(self, topic: str) -> None:
-        """Receive messages of the topic no more."""
-        self._on_loop(self._twin.unsubscribe, topic)
 
-    def close(self) -> None:
-        """Leave the group; what was received may still be acknowledged."""
-        self._thread.run(self._twin.close())
+class PullConsumer(Blocking[pull_consumer.PullConsumer]):
+    """The blocking twin of `ariane.PullConsumer`."""
 
-    def receive(
-        self,
-        count_max: int = COUNT_MAX,
-        *,
-        invisible_s: float = INVISIBLE_S,
-        wait_s: float = WAIT_S,
-    ) -> list[ReceivedMessage]:
-        """Up to so many messages, lent for `invisible_s`; none when none came within `wait_s`."""
-        received = self._thread.run(
-            self._twin.receive(count_max, invisible_s=invisible_s, wait_s=wait_s)
-        )
-        return cast("list[ReceivedMessage]", received)
+    def __init__(self, twin: pull_consumer.PullConsumer, owner: Blocking[Any]) -> None:
+        super().__init__(twin, owner)
+        self.group = twin.group
 
-    def ack(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Say that these have been consumed."""
-        self._thread.run(self._twin.ack(messages))
+    queues = blocking(pull_consumer.PullConsumer.queues)
+    pull = blocking(pull_consumer.PullConsumer.pull)
+    read = blocking(pull_consumer.PullConsumer.read)
+    position = blocking(pull_consumer.PullConsumer.position)
+    seek = on_loop(pull_consumer.PullConsumer.seek)
+    seek_to_time = blocking(pull_consumer.PullConsumer.seek_to_time)
+    seek_to_start = blocking(pull_consumer.PullConsumer.seek_to_start)
+    seek_to_end = blocking(pull_consumer.PullConsumer.seek_to_end)
+    min_offset = blocking(pull_consumer.PullConsumer.min_offset)
+    max_offset = blocking(pull_consumer.PullConsumer.max_offset)
+    offset_at = blocking(pull_consumer.PullConsumer.offset_at)
+    committed = blocking(pull_consumer.PullConsumer.committed)
+    commit = blocking(pull_consumer.PullConsumer.commit)
+
+
+class Admin(Blocking[admin.Admin]):
+    """The blocking twin of `ariane.client.Admin`."""
+
+    cluster = blocking(admin.Admin.cluster)
+    broker_facts = blocking(admin.Admin.broker_facts)
+    topics = blocking(admin.Admin.topics)
+    system_topics = blocking(admin.Admin.system_topics)
+    topic_route = blocking(admin.Admin.topic_route)
+    create_topic = blocking(admin.Admin.create_topic)
+    delete_topic = blocking(admin.Admin.delete_topic)
+    topic_stats = blocking(admin.Admin.topic_stats)
+    message = blocking(admin.Admin.message)
+    resume_transaction = blocking(admin.Admin.resume_transaction)
+    track = blocking(admin.Admin.track)
+    find = blocking(admin.Admin.find)
+    find_by_id = blocking(admin.Admin.find_by_id)

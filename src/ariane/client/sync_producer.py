@@ -6,39 +6,52 @@ asyncio producer's work on its loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
 from concurrent.futures import Future
-from contextlib import contextmanager
-from typing import Unpack, cast
+from types import TracebackType
+from typing import Any, Unpack, cast
 
 from ariane.client import producer
+from ariane.client.blocking import Blocking, blocking, on_loop
 from ariane.client.direct import DirectLines
-from ariane.client.loop_thread import LoopThread
-from ariane.client.messages import Body, Duration, Message, MessageFields, SendReceipt, message_of
+from ariane.client.messages import Body, Message, MessageFields, SendReceipt, message_of
 from ariane.client.producer import choice_of
 from ariane.client.queues import Selector
-from ariane.client.requests import Received
+from ariane.client.times import Duration, seconds_of
 from ariane.client.transactions import Transaction
-from ariane.clock import Clock
-from ariane.errors import ConnectionLost, RequestFailed, RequestTimeout
+from ariane.errors import ClientError, ConnectionLost, RequestFailed, RequestTimeout
 from ariane.protocol.bodies import MessageQueue
-from ariane.protocol.message import StoredMessage
 
 
-class Producer:
-    """The blocking twin of `ariane.client.Producer`; any thread may use it."""
+class BlockingTransaction(Blocking[Transaction]):
+    """The `with` block around which a transaction's message is sent."""
 
-    def __init__(
+    def __enter__(self) -> Transaction:
+        return self._thread.run(self._twin.__aenter__())
+
+    def __exit__(
         self,
-        twin: producer.Producer,
-        thread: LoopThread,
-        clock: Clock,
-        lines: DirectLines | None = None,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
-        self._twin = twin
-        self._thread = thread
-        self._clock = clock
-        self._lines = lines
+        self._thread.run(self._twin.__aexit__(kind, error, trace))
+
+
+def _for_threads(submitted: asyncio.Future[SendReceipt], owner: Any) -> Future[SendReceipt]:
+    """A future that threads can wait for, of one on the loop."""
+    outcome: Future[SendReceipt] = Future()
+    submitted.add_done_callback(lambda done: _pass_on(done, outcome))
+    return outcome
+
+
+class Producer(Blocking[producer.Producer]):
+    """The blocking twin of `ariane.Producer`; any thread may use it."""
+
+    def __init__(self, twin: producer.Producer, owner: Blocking[Any]) -> None:
+        super().__init__(twin, owner)
+        self._lines: DirectLines = owner._lines  # type: ignore[attr-defined]  # a client's
+        self._monotonic_s = self._lines.clock.monotonic_s
         self.group = twin.group
         self.settings = twin.settings
 
@@ -49,21 +62,25 @@ class Producer:
         *,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         **fields: Unpack[MessageFields],
     ) -> SendReceipt:
-        """Send and wait until a broker has it."""
+        """Send and wait until a broker has it, as safe as that broker's settings make it.
+
+        Takes a topic and a body, or a Message; the fields are those of `Message`. Queues take turns
+        unless `queue`, `selector` or a sharding key chooses; then retries keep to the choice.
+        """
         message = message_of(topic, body, fields)
-        parcel = None if self._lines is None else self._twin.parcel_alone(message)
-        if self._lines is None or parcel is None:
+        parcel = self._twin.parcel_alone(message)
+        if parcel is None:
             return self._thread.run(
                 self._twin.send(message, queue=queue, selector=selector, timeout=timeout)
             )
         self._thread.check()
         courier = self._twin.courier
         choice = choice_of(message, queue, selector)
-        timeout_s = self.settings.timeout if timeout is None else timeout
-        asked_s = self._clock.monotonic_s()
+        timeout_s = self.settings.timeout if timeout is None else seconds_of(timeout)
+        asked_s = self._monotonic_s()
         target = courier.target_now(parcel, choice, asked_s)
         if target is None:
             target = self._thread.run(courier.target(parcel, choice))
@@ -72,117 +89,29 @@ class Producer:
         except (ConnectionLost, RequestTimeout, RequestFailed) as error:
             again = courier.deliver_again(parcel, choice, asked_s + timeout_s, target, error)
             return cast(SendReceipt, self._thread.run(again))
-        courier.answered(target, asked_s, self._clock.monotonic_s())
+        heard_s = self._monotonic_s()
+        if courier.is_remarkable(asked_s, heard_s):  # the loop's to note: others read its notes
+            self._thread.tell(courier.answered, target, asked_s, heard_s)
         return receipt
 
-    def submit(
-        self,
-        topic: str | Message,
-        body: Body | None = None,
-        *,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        timeout: float | None = None,
-        **fields: Unpack[MessageFields],
-    ) -> Future[SendReceipt]:
-        """Send without waiting; the future ends with the receipt or the error."""
-        return self._thread.submit(
-            self._twin.send(topic, body, queue=queue, selector=selector, timeout=timeout, **fields)
-        )
+    submit = blocking(producer.Producer.submit, then=_for_threads)
+    send_one_way = blocking(producer.Producer.send_one_way)
+    send_batch = blocking(producer.Producer.send_batch)
+    transaction = on_loop(producer.Producer.transaction, then=BlockingTransaction)
+    request = blocking(producer.Producer.request)
+    reply = blocking(producer.Producer.reply)
+    recall = blocking(producer.Producer.recall)
+    queues = blocking(producer.Producer.queues)
+    flush = blocking(producer.Producer.flush)
 
-    def send_one_way(
-        self,
-        topic: str | Message,
-        body: Body | None = None,
-        *,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        **fields: Unpack[MessageFields],
-    ) -> None:
-        """Send without an answer; nobody will tell whether it was stored."""
-        self._thread.run(
-            self._twin.send_one_way(topic, body, queue=queue, selector=selector, **fields)
-        )
 
-    def send_batch(
-        self,
-        messages: Sequence[Message],
-        *,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        timeout: float | None = None,
-    ) -> list[SendReceipt]:
-        """Send messages of one topic in one request: side by side in one queue, or not at all."""
-        return self._thread.run(
-            self._twin.send_batch(messages, queue=queue, selector=selector, timeout=timeout)
-        )
-
-    @contextmanager
-    def transaction(
-        self,
-        topic: str | Message,
-        body: Body | None = None,
-        *,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        timeout: float | None = None,
-        check_after: Duration | None = None,
-        **fields: Unpack[MessageFields],
-    ) -> Iterator[Transaction]:
-        """A message that consumers see if the block around it succeeds, and only then."""
-        transaction = self._twin.transaction(
-            topic,
-            body,
-            queue=queue,
-            selector=selector,
-            timeout=timeout,
-            check_after=check_after,
-            **fields,
-        )
-        self._thread.run(transaction.__aenter__())
-        try:
-            yield transaction
-        except BaseException as error:
-            self._thread.run(transaction.__aexit__(type(error), error, error.__traceback__))
-            raise
-        self._thread.run(transaction.__aexit__(None, None, None))
-
-    def request(
-        self,
-        topic: str | Message,
-        body: Body | None = None,
-        *,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        timeout: float | None = None,
-        **fields: Unpack[MessageFields],
-    ) -> StoredMessage:
-        """Send a message and wait for the reply that its consumer makes."""
-        return self._thread.run(
-            self._twin.request(
-                topic, body, queue=queue, selector=selector, timeout=timeout, **fields
-            )
-        )
-
-    def reply(
-        self,
-        to: Received,
-        body: Body,
-        *,
-        timeout: float | None = None,
-        **fields: Unpack[MessageFields],
-    ) -> SendReceipt:
-        """Answer a message that was sent with `request`."""
-        return self._thread.run(self._twin.reply(to, body, timeout=timeout, **fields))
-
-    def recall(self, what: SendReceipt | str, *, timeout: float | None = None) -> str:
-        """Take back a delayed message: by its receipt, or by its recall handle."""
-        return self._thread.run(self._twin.recall(what, timeout=timeout))
-
-    def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues a send to this topic may go to now."""
-        return self._thread.run(self._twin.queues(topic))
-
-    def flush(self) -> None:
-        """Wait until everything submitted so far has ended, well or not."""
-        self._thread.run(self._twin.flush())
+def _pass_on(done: asyncio.Future[SendReceipt], outcome: Future[SendReceipt]) -> None:
+    """Let a thread that waits know how a send on the loop has ended."""
+    if not outcome.set_running_or_notify_cancel():
+        return
+    if done.cancelled():
+        outcome.set_exception(ClientError("the client was closed; it may have been stored"))
+    elif (error := done.exception()) is not None:
+        outcome.set_exception(error)
+    else:
+        outcome.set_result(done.result())

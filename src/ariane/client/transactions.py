@@ -7,6 +7,7 @@ checkers of the producer group, here or in another process, what became of the w
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
@@ -14,6 +15,7 @@ from enum import Enum
 from types import TracebackType
 from typing import Final, Self
 
+from ariane.client.delivery import is_async
 from ariane.client.messages import Message, SendReceipt, SendStatus
 from ariane.client.session import Session
 from ariane.client.trace import Tracer
@@ -23,10 +25,9 @@ from ariane.protocol.command import Command, request
 from ariane.protocol.headers import decode_header
 from ariane.protocol.headers.transactions import CheckTransactionHeader, EndTransactionHeader
 from ariane.protocol.message import StoredMessage, decode_offset_id, decode_records
+from ariane.protocol.properties import PRODUCER_GROUP
 from ariane.remoting.connection import Connection
 
-PREPARED_PROPERTY: Final = "TRAN_MSG"
-GROUP_PROPERTY: Final = "PGROUP"
 FIRST_CHECK_PROPERTY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
 log = logging.getLogger("ariane.client")
@@ -113,14 +114,21 @@ class Transaction:
     ) -> None:
         state = self.state
         if error is not None and state is TransactionState.COMMIT:
-            state = TransactionState.ROLLBACK
+            # Who is cancelled may have committed elsewhere already: the checker knows.
+            failed = isinstance(error, Exception)
+            state = TransactionState.ROLLBACK if failed else TransactionState.UNKNOWN
         self.state = state
         try:
             await self._end(state)
         except ClientError as failure:
             if error is None:
                 raise
-            log.warning("a rollback failed message_id=%s: %s", self.message_id, failure)
+            log.warning(
+                "a transaction's end was not told, the broker will ask state=%s id=%s: %s",
+                state.name,
+                self.message_id,
+                failure,
+            )
 
     async def _end(self, state: TransactionState) -> None:
         """Tell the broker; when it does not answer, it will ask, so that is no failure."""
@@ -199,7 +207,7 @@ class Checkers:
     def _asked(self, connection: Connection, command: Command) -> None:
         header = decode_header(CheckTransactionHeader, command.ext)
         message = decode_records(command.body)[0]
-        group = message.properties.get(GROUP_PROPERTY, "")
+        group = message.properties.get(PRODUCER_GROUP, "")
         checker = self._checkers.get(group)
         if checker is None:
             log.info(
@@ -235,7 +243,9 @@ class Checkers:
 async def _decided(checker: Checker, message: StoredMessage) -> TransactionState:
     """What the checker says; one that fails does not know."""
     try:
-        outcome = checker(message)
+        # A plain function may block: it has a thread.
+        known = is_async(checker)
+        outcome = checker(message) if known else await asyncio.to_thread(checker, message)
         decision = await outcome if inspect.isawaitable(outcome) else outcome
     except Exception:
         log.exception("a checker failed message_id=%s", message.message_id)

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from ariane.broker.broker import Broker
+from ariane.client.times import Duration, renamed, seconds_of
 from ariane.clock import ManualClock, SystemClock, Timers
 from ariane.config import (
     BrokerConfig,
@@ -139,11 +140,12 @@ class EmbeddedBroker:
         """The broker's time; it began with the true time and has stood still but for `advance`."""
         return datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC)
 
-    def advance(self, seconds: float) -> None:
+    def advance(self, duration: Duration) -> None:
         """Let time pass in the broker. What fell due on the way has been done when it returns.
 
         What clients do in answer takes real time, so wait for it before time goes on.
         """
+        seconds = seconds_of(duration)
         if seconds < 0:
             raise ValueError(f"time goes forward only, so {seconds} s are not possible")
         self._run(self._advance(seconds))
@@ -154,11 +156,13 @@ class EmbeddedBroker:
         """Every message consumers of the topic can see, in the order it was stored."""
         return self.call(lambda: self._published(topic))
 
-    def wait_for(self, topic: str, count: int, *, within_s: float = 5.0) -> list[StoredMessage]:
+    @renamed(within_s="within")
+    def wait_for(self, topic: str, count: int, *, within: Duration = 5.0) -> list[StoredMessage]:
         """What is published in the topic, once there are at least `count` messages.
 
         It blocks; an async test calls `await asyncio.to_thread(broker.wait_for, topic, count)`.
         """
+        within_s = seconds_of(within)
         _wait(lambda: len(self.published(topic)), count, within_s, f"messages in {topic}")
         return self.published(topic)
 
@@ -166,8 +170,10 @@ class EmbeddedBroker:
         """How many requests of a kind there were so far; kinds are those of `fail`."""
         return self.call(lambda: self._faults.handled(request))
 
-    def wait_for_requests(self, request: str | int, count: int, *, within_s: float = 5.0) -> None:
+    @renamed(within_s="within")
+    def wait_for_requests(self, request: str | int, count: int, *, within: Duration = 5.0) -> None:
         """Return once there were at least so many requests of a kind; it blocks as `wait_for`."""
+        within_s = seconds_of(within)
         _wait(lambda: self.requests(request), count, within_s, f"requests of {request!r}")
 
     # What is to go wrong.
