@@ -1,11 +1,16 @@
 """What all tests share: the `quick` mark, by which `make check` and `make test` divide the work.
 
+A traceback that the code under test logs and survives fails the test that caused it; see
+`harness/watching.py`.
+
 The others run in several processes. A test may go to any of them, but for those that share a server
 or more, which stay together. What takes longest comes first, so that nothing is left alone at the
 end.
 """
 
-from collections.abc import Callable
+import gc
+import logging
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +18,10 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.harness.telling import SAID, lines_of, said_in, verdicts_in
+from tests.harness.watching import Watch, complaint
 
 HERE = Path(__file__).parent
+WATCH = Watch()
 QUICK = ("unit", "property")
 SLOWEST_FIRST = ("spark", "interop", "end_to_end", "planted", "crash")
 # How the names of tests begin that share a server, a run of a program or a Spark session.
@@ -34,6 +41,10 @@ TOGETHER = (
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "quick: seconds at most and no process; set by directory")
+    config.addinivalue_line(
+        "markers", "provokes(*words): logs tracebacks with these words on purpose"
+    )
+    logging.getLogger().addHandler(WATCH)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -41,6 +52,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if kind_of(item) in QUICK and item.get_closest_marker("slow") is None:
             item.add_marker("quick")
     items.sort(key=turn_of)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # what was imported need not be looked at after each test
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
+    yield
+    gc.collect()  # a task whose exception nobody asked for says so when it goes
+    marks = item.iter_markers("provokes")
+    expected = [str(words) for mark in marks for words in mark.args]
+    if fault := complaint(WATCH.taken(), expected):
+        pytest.fail(fault, pytrace=False)
 
 
 class Scheduler(LoadScopeScheduling):

@@ -158,7 +158,7 @@ def _config(kind: Kind, random: Random) -> StoreConfig:
         index_entry_count=random.randint(20, 200),
         message_bytes_max=4096,
         flush_mode=kind.flush_mode,
-        staging_enabled=kind.is_staged,
+        transient_pool_enabled=kind.is_staged,
         checkpoint_interval_ms=random.choice([300, 1000, 3000]),
         disk_stop_ratio=STOP_RATIO,
         delete_batch_max=random.randint(1, 5),
@@ -330,7 +330,7 @@ class Life:
             return
         assert store.visible <= store.written and store.flushed <= store.written
         promises.power_end = max(promises.power_end, store.flushed)
-        if promises.config.staging_enabled:
+        if promises.config.transient_pool_enabled:
             promises.kill_end = max(promises.kill_end, store.visible)
         elif promises.records:
             promises.kill_end = max(promises.kill_end, promises.records[-1].end)
@@ -360,7 +360,10 @@ class Life:
         self._chance = 0.0
 
     def _append(self) -> None:
-        is_cut = self._random.random() < self._chance and not self._promises.config.staging_enabled
+        is_cut = (
+            self._random.random() < self._chance
+            and not self._promises.config.transient_pool_enabled
+        )
         before = self._disk.crash_image(self._random, CrashMode.KILL) if is_cut else None
         count, operations = len(self._promises.records), self._campaign.operations.total()
         self._place([self._message()], self._append_one)
@@ -498,15 +501,15 @@ class Life:
 
     def _delete_topic(self, topic: str) -> None:
         self._promises.deleting = topic
-        try:
-            self._open_store.delete_topic(topic)
-        except StoreError as refusal:
-            assert self._is_refusing(), refusal
-            if refusal.__cause__ is None:  # refused before anything was removed
-                self._promises.deleting = None
-            return
+        outcomes: list[Exception | None] = []
+        self._open_store.delete_topic(topic, outcomes.append)
         if self._lanes is not None:
             self._lanes.settle()
+        if outcomes != [None]:
+            assert self._is_refusing(), outcomes
+            if outcomes and outcomes[0].__cause__ is None:  # refused before anything was removed
+                self._promises.deleting = None
+            return
         if not self._is_refusing():
             self._promises.deleting = None
             self._promises.lives[topic] += 1

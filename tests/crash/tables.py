@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from ariane.broker.consume_offsets import OffsetTable
+from ariane.broker.journal import Journal
 from ariane.broker.persistence import Saver
 from ariane.broker.tables import TopicTable
 from ariane.clock import Clock, ManualClock
@@ -40,14 +41,30 @@ class TableContents:
         assert topics in self.topics, f"topics are {topics}, expected one of {self.topics}"
 
 
+class WatchedJournal(Journal):
+    """Tells when a change could not be kept."""
+
+    def __init__(self, disk: SimulatedDisk, path: str, tables: Tables) -> None:
+        super().__init__(disk, path)
+        self._tables = tables
+
+    def append(self, lines: bytes) -> None:
+        """Append, or tell."""
+        try:
+            super().append(lines)
+        except Exception:
+            self._tables.has_failed = True
+            raise
+
+
 class Tables:
     """Consume offsets and topics, as a broker keeps them."""
 
     def __init__(self, disk: SimulatedDisk, clock: Clock, contents: TableContents) -> None:
         self._contents = contents
         self._disk = disk
-        self._has_failed = False
-        saver = Saver(self._persist)
+        self.has_failed = False
+        saver = Saver(self._persist, journal_of=lambda path: WatchedJournal(disk, path, self))
         self._offsets = OffsetTable(clock, saver)
         self._topics = TopicTable(BrokerConfig(), clock, saver)
         self._system = self.topics_now()
@@ -72,16 +89,16 @@ class Tables:
             self._offsets.delete_group(random.choice(GROUPS))
         now = self.offsets_now()
         self._contents.offsets = [*self._contents.offsets, now]
-        self._has_failed = False
+        self.has_failed = False
         self._offsets.save()
-        if not self._has_failed:
+        if not self.has_failed:
             self._contents.offsets = [now]
 
     def change_topic(self, random: Random) -> None:
         """Make, change or delete a topic, which saves the table."""
         name = random.choice(TOPICS)
         before = self._contents.topics
-        self._has_failed = False
+        self.has_failed = False
         if random.random() < 0.3 and name in self.topics_now():
             after = {t: count for t, count in self.topics_now().items() if t != name}
             self._contents.topics = [*before, after]
@@ -93,12 +110,14 @@ class Tables:
             self._topics.put(
                 TopicConfig(name=name, read_queue_count=count, write_queue_count=count)
             )
-        if not self._has_failed:
+        if random.random() < 0.2:
+            self._topics.file.save()  # whole, and the journal goes
+        if not self.has_failed:
             self._contents.topics = [after]
 
     def _persist(self, path: str, data: bytes) -> None:
         try:
             config_files.persist(self._disk, path, data)
         except Exception:
-            self._has_failed = True
+            self.has_failed = True
             raise

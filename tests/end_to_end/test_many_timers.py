@@ -7,6 +7,7 @@ import pytest
 from tests.end_to_end.many_timers import LATE_MS_MAX, faults_in, run
 
 COUNT, PER_S = 20_000, 5_000
+HELD_UP_MS_MAX = 10_000  # a machine this busy has other tests fail
 
 
 @pytest.mark.slow
@@ -16,3 +17,4 @@ def test_many_timed_messages_through_kills(tmp_path: Path) -> None:
     # Other tests run beside this one, and may hold up some; `many_timers.py` is run alone.
     assert set(faults_in(report, PER_S)) <= {"some are late"}
     assert report.late_ms[len(report.late_ms) // 2] <= LATE_MS_MAX
+    assert report.late_ms[-1] <= HELD_UP_MS_MAX, f"the latest by {report.late_ms[-1]} ms"

@@ -343,7 +343,7 @@ async def test_retries_and_dead_letters(tmp_path: Path) -> None:
 
         load = Load(broker, lambda name, _, __: client.send(TOPIC, name.encode()))
         consumer = client.push_consumer(
-            GROUP, handle, start=Start.FIRST, retry=Retry(max=2, delays_s=(1,))
+            GROUP, handle, start=Start.FIRST, retry=Retry(max=2, delays=(1,))
         )
         consumer.subscribe(TOPIC)
         async with consumer:
@@ -389,7 +389,7 @@ class Borrowers:
         """Receive and acknowledge until told to end."""
         while not self.is_over:
             try:
-                messages = await consumer.receive(16, invisible_s=2, wait_s=1)
+                messages = await consumer.receive(16, invisible=2, wait=1)
             except ClientError:
                 await self.broker.is_up.wait()
                 continue
@@ -457,7 +457,7 @@ class QueuesInOrder:
         borrowers = self.borrowers
         while not borrowers.is_over:
             try:
-                messages = await consumer.receive(8, invisible_s=2, wait_s=1)
+                messages = await consumer.receive(8, invisible=2, wait=1)
             except ClientError:
                 await borrowers.broker.is_up.wait()
                 continue
@@ -528,7 +528,7 @@ async def test_requests_and_replies(tmp_path: Path) -> None:
 
         async with Client(broker.server.namesrv_address) as replier:
             consumer = replier.push_consumer(
-                GROUP, handle, start=Start.FIRST, retry=Retry(max=3, delays_s=(1,))
+                GROUP, handle, start=Start.FIRST, retry=Retry(max=3, delays=(1,))
             )
             consumer.subscribe(TOPIC)
             load = Load(broker, ask)

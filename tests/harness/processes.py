@@ -1,6 +1,7 @@
 """Servers under test as real processes, on free ports: waited for, stopped, killed, measured.
 
 A server never outlives the test that started it: each is a context manager that kills what is left.
+A traceback in what one of ours printed fails the test that ends it.
 """
 
 import contextlib
@@ -16,6 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from tests.harness.watching import complaint, refuse_tracebacks, tracebacks_in
 
 ROOT = Path(__file__).resolve().parents[2]
 ARIANE = Path(sys.executable).with_name("ariane")
@@ -54,12 +57,15 @@ def free_port(*neighbours: int) -> int:
 class Server:
     """Processes that make up one name server and one broker."""
 
+    provokes: tuple[str, ...] = ()  # words of tracebacks that a test means to cause
+
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.store = directory / "store"  # in Apache's layout
         self.namesrv = ("127.0.0.1", 0)
         self.broker = ("127.0.0.1", 0)
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.outputs: list[Path] = []  # of ours, which may not print a traceback
 
     @property
     def namesrv_address(self) -> str:
@@ -82,6 +88,10 @@ class Server:
         """Start one process; give the file that holds what it prints."""
         self.directory.mkdir(parents=True, exist_ok=True)
         output = self.directory / f"{name}.out"
+        if output in self.outputs:  # of one that ended by itself; what it said must be seen first
+            self._read_outputs()
+        if {str(word) for word in command} & {str(ARIANE), sys.executable}:
+            self.outputs.append(output)
         with output.open("wb") as file:
             self.processes.append(
                 subprocess.Popen(
@@ -139,6 +149,15 @@ class Server:
                     f"{process.args!r} did not end within 60 s of {number.name}"
                 ) from None
         self.processes.clear()
+        self._read_outputs()
+
+    def _read_outputs(self) -> None:
+        outputs, self.outputs = self.outputs, []
+        printed = "".join(output.read_text(errors="replace") for output in outputs)
+        found = tracebacks_in(printed)
+        unforeseen = [text for text in found if not any(words in text for words in self.provokes)]
+        if fault := complaint(unforeseen, ()):
+            raise ServerFailed(f"{type(self).__name__} {fault}")
 
     def stop(self) -> None:
         """Stop cleanly."""
@@ -186,6 +205,7 @@ class Ariane(Server):
         command = [str(ARIANE), "store", "check", str(self.store), *words]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
+        refuse_tracebacks(done.stderr, by="store check")
 
 
 def text_of(value: object) -> str:

@@ -34,6 +34,7 @@ SETTINGS: dict[str, object] = {
     "maxHashSlotNum": 50_000,
     "maxIndexNum": 200_000,
 }
+ARIANE_SETTINGS: dict[str, object] = {"enableTopicMessageTypeCheck": True}
 # Three seconds by default, in which Apache goes on asking about transactions that have ended.
 APACHE_SETTINGS: dict[str, object] = {"transactionOpBatchInterval": 100}
 
@@ -103,7 +104,7 @@ class Runs:
         if kind == "apache":
             server = Apache(home / "server").start(**SETTINGS, **APACHE_SETTINGS)
         else:
-            server = Ariane(home / "server").start(**SETTINGS)
+            server = Ariane(home / "server").start(**SETTINGS, **ARIANE_SETTINGS)
         with server, ThreadPoolExecutor(len(PROGRAMS)) as workers:
             runs = []
             for name, (command, _) in PROGRAMS.items():

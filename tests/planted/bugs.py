@@ -15,7 +15,8 @@ import pytest
 from ariane.config import StoreConfig
 from ariane.disk import Disk, MappedFile
 from ariane.errors import StoreError
-from ariane.kernel.log import Log, Queue, scan
+from ariane.kernel.log import Log, scan
+from ariane.kernel.queue import Queue
 from ariane.store import config_files, keeping, lookups, queues, recovery, segments
 from ariane.store.appending import Appender
 from ariane.store.checkpoint import Claim
@@ -27,17 +28,18 @@ from ariane.store.queues import QueueFiles, Queues
 from ariane.store.recovery import Recovery
 from ariane.store.retention import Situation, removable_count
 from ariane.store.segments import Segments
-from ariane.store.staging import Staging
 from ariane.store.store import Store
+from ariane.store.transient_pool import TransientPool
 
 Patch = pytest.MonkeyPatch
 
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """How to plant it, the kind of store that has it, and what it takes to come out."""
+    """How to plant it, what is said when it is found, in which kind of store, by which actions."""
 
     plant: Callable[[Patch], None]
+    words: str
     kind: str = "async"
     weights: dict[str, float] = field(default_factory=dict)
 
@@ -85,12 +87,12 @@ def shown_before_it_is_flushed(patch: Patch) -> None:
 
 
 def shown_before_it_is_copied(patch: Patch) -> None:
-    """The staging pool's promise told for what is in memory only."""
+    """The transient pool's promise told for what is in memory only."""
 
-    def commit(self: Staging, end: int) -> int:
+    def copy(self: TransientPool, end: int) -> int:
         return end
 
-    patch.setattr(Staging, "commit", commit)
+    patch.setattr(TransientPool, "copy", copy)
 
 
 def stale_tail_is_left(patch: Patch) -> None:
@@ -99,7 +101,8 @@ def stale_tail_is_left(patch: Patch) -> None:
     def cut_log(self: Recovery, first: int, end: int) -> None:
         while self.log.file_count > 1 and self.log.end_position - self.log.file_bytes > end:
             self.segments.drop_last()
-        self.log.end = self.log.visible = end
+        self.log.begin_at(end)
+        self.log.visible = end
         for part, begin, stop in self.segments.ranges(first, end):
             part.sync(begin, stop)
 
@@ -307,8 +310,11 @@ def buffer_is_used_again(patch: Patch) -> None:
 def deleted_topic_comes_back(patch: Patch) -> None:
     """A topic's queues are removed while the checkpoint still counts them."""
 
-    def delete_topic(self: Store, topic: str) -> None:
+    def delete_topic(
+        self: Store, topic: str, done: Callable[[Exception | None], None] = lambda _: None
+    ) -> None:
         self._queues.delete_topic(topic)
+        done(None)
 
     patch.setattr(Store, "delete_topic", delete_topic)
 
@@ -325,31 +331,41 @@ def blank_is_the_end(patch: Patch) -> None:
 
 
 BUGS: Final = {
-    "a failed sync is a success": Bug(failed_sync_is_success, "sync", {"fail": 8}),
-    "flushed without a sync": Bug(flushed_without_a_sync),
-    "acknowledged before the sync": Bug(acknowledged_before_the_sync, "sync, background"),
-    "shown before it is flushed": Bug(shown_before_it_is_flushed, "sync, background"),
-    "shown before it is copied": Bug(shown_before_it_is_copied, "staged"),
-    "a stale tail is left": Bug(stale_tail_is_left),
-    "recovered and not synced": Bug(recovered_and_not_synced),
-    "lost pages are believed": Bug(lost_pages_are_believed, weights={"fail": 8, "flush": 8}),
-    "the last but one file is skipped": Bug(last_but_one_file_is_skipped),
-    "a claim before the log": Bug(claim_before_the_log, "async, background"),
-    "a claim before the queues": Bug(claim_before_the_queues, weights={"checkpoint": 15}),
-    "names are not synced": Bug(names_are_not_synced),
-    "an empty file stops the start": Bug(empty_file_stops_the_start),
-    "the index is dropped": Bug(index_is_dropped),
-    "the index keeps lost records": Bug(index_keeps_lost_records),
-    "offsets are written in place": Bug(offsets_written_in_place),
-    "the disk stays full": Bug(disk_stays_full),
-    "an offset past the end starts again": Bug(offset_past_the_end_starts_again),
-    "offsets are given out twice": Bug(offsets_are_given_out_twice),
-    "the last segment is removed": Bug(last_segment_is_removed),
-    "entries go before their records": Bug(
-        entries_go_before_their_records, weights={"remove_old": 8}
+    "a failed sync is a success": Bug(failed_sync_is_success, "was promised", "sync", {"fail": 8}),
+    "flushed without a sync": Bug(flushed_without_a_sync, "was promised"),
+    "acknowledged before the sync": Bug(
+        acknowledged_before_the_sync, "was promised", "sync, background"
     ),
-    "keys go before their records": Bug(keys_go_before_their_records),
-    "a buffer is used again": Bug(buffer_is_used_again),
-    "a deleted topic comes back": Bug(deleted_topic_comes_back),
-    "a blank is the end": Bug(blank_is_the_end),
+    "shown before it is flushed": Bug(
+        shown_before_it_is_flushed, "a sync would claim what is not in the file", "sync, background"
+    ),
+    "shown before it is copied": Bug(shown_before_it_is_copied, "was promised", "staged"),
+    "a stale tail is left": Bug(stale_tail_is_left, "something lies behind the end"),
+    "recovered and not synced": Bug(recovered_and_not_synced, "was promised"),
+    "lost pages are believed": Bug(
+        lost_pages_are_believed, "was promised", weights={"fail": 8, "flush": 8}
+    ),
+    "the last but one file is skipped": Bug(last_but_one_file_is_skipped, " misses ["),
+    "a claim before the log": Bug(
+        claim_before_the_log, "claimed before it was flushed", "async, background"
+    ),
+    "a claim before the queues": Bug(
+        claim_before_the_queues, " misses [", weights={"checkpoint": 15}
+    ),
+    "names are not synced": Bug(names_are_not_synced, "has offsets (0, 0)"),
+    "an empty file stops the start": Bug(empty_file_stops_the_start, "has 0 bytes"),
+    "the index is dropped": Bug(index_is_dropped, " misses ["),
+    "the index keeps lost records": Bug(index_keeps_lost_records, " misses ["),
+    "offsets are written in place": Bug(offsets_written_in_place, "offsets are {}"),
+    "the disk stays full": Bug(disk_stays_full, "full and writing stops at"),
+    "an offset past the end starts again": Bug(offset_past_the_end_starts_again, "AssertionError"),
+    "offsets are given out twice": Bug(offsets_are_given_out_twice, "has offsets"),
+    "the last segment is removed": Bug(last_segment_is_removed, "the newest segment was removed"),
+    "entries go before their records": Bug(
+        entries_go_before_their_records, ": None, not (", weights={"remove_old": 8}
+    ),
+    "keys go before their records": Bug(keys_go_before_their_records, " misses ["),
+    "a buffer is used again": Bug(buffer_is_used_again, "reads as something else"),
+    "a deleted topic comes back": Bug(deleted_topic_comes_back, "came back"),
+    "a blank is the end": Bug(blank_is_the_end, "was promised"),
 }

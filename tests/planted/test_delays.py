@@ -17,8 +17,9 @@ from ariane.broker.placing import place
 from ariane.broker.state import BrokerState
 from ariane.disk import CrashMode
 from ariane.errors import StoreError
-from ariane.kernel.deliveries import Slots
+from ariane.store.deliveries import Slots
 from ariane.store.messages import NewMessage
+from tests.planted.finding import told_by
 from tests.unit.broker import test_schedule as scenes
 from tests.unit.broker.test_schedule import started
 
@@ -95,32 +96,41 @@ def a_kill_after_one_delivery() -> None:
     assert scenes.names(rig) == ["a"]
 
 
-BUGS: dict[str, tuple[Callable[[Patch], None], Callable[[], None]]] = {
-    "progress ahead of the log": (progress_ahead_of_the_log, power_cut),
+BUGS: dict[str, tuple[Callable[[Patch], None], Callable[[], None], str]] = {
+    "progress ahead of the log": (progress_ahead_of_the_log, power_cut, "== set(range(10))"),
     "stale progress is believed": (
         stale_progress_is_believed,
         lambda: scenes.test_progress_that_is_ahead_of_the_log_is_not_believed(started()),
+        'assert names(rig) == ["a"]',
     ),
     "a failed delivery is passed over": (
         a_failed_delivery_is_passed_over,
         a_store_that_says_no_once,
+        'assert names(rig) == ["a"]',
     ),
-    "deliveries are not noted": (deliveries_are_not_noted, a_kill_after_one_delivery),
+    "deliveries are not noted": (
+        deliveries_are_not_noted,
+        a_kill_after_one_delivery,
+        "assert ['a', 'a'] == ['a']",
+    ),
     "a clock set back is believed": (
         a_clock_set_back_is_believed,
         lambda: scenes.test_a_clock_set_back_makes_nothing_early_or_late(started()),
+        'assert names(rig) == ["before"]',
     ),
     "a shorter level waits for the longer": (
         a_shorter_level_waits_for_the_longer,
         lambda: scenes.test_a_level_made_shorter_does_not_wait_for_what_came_before(started()),
+        'assert names(rig) == ["new 1", "new 2"]',
     ),
 }
 
 
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_found(name: str, monkeypatch: Patch) -> None:
-    plant, scene = BUGS[name]
+    plant, scene, words = BUGS[name]
     scene()
     plant(monkeypatch)
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError) as found:
         scene()
+    assert words in told_by(found)

@@ -34,6 +34,7 @@ from ariane.protocol.message import StoredMessage, decode_records
 from ariane.store.messages import NewMessage
 from ariane.store.timer_recovery import TimerRecovery
 from ariane.store.timer_wheel import TimerWheel, Turn
+from tests.planted.finding import told_by
 from tests.unit.broker.pop import (
     test_checkpoints,
     test_ordered_pops,
@@ -74,9 +75,9 @@ def times_of_storing_decide(patch: Patch) -> None:
 def what_cannot_be_given_back_is_passed_over(patch: Patch) -> None:
     """#10985: the copy fails, its checkpoint is settled all the same."""
 
-    def place_or_not(state: BrokerState, message: NewMessage) -> None:
+    def place_or_not(state: BrokerState, message: NewMessage, *, again: bool) -> None:
         with suppress(StoreError):
-            place(state, message)
+            place(state, message, again=again)
 
     patch.setattr(returning, "place", place_or_not)
 
@@ -233,10 +234,11 @@ def a_failure_repeats_its_neighbours(patch: Patch) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """How to plant it, and the test that finds it."""
+    """How to plant it, the test that finds it, and the words by which it does."""
 
     plant: Callable[[Patch], None]
     scene: Scene
+    words: str
 
 
 def popping(test: Callable[[Popping], None]) -> Scene:
@@ -257,55 +259,70 @@ BUGS = {
     "times of storing decide": Bug(
         times_of_storing_decide,
         popping(test_pop.test_what_is_not_acknowledged_comes_back_once_in_time_and_counted),
+        "(again,) = broker.pop()",
     ),
     "what cannot be given back is passed over": Bug(
         what_cannot_be_given_back_is_passed_over,
         popping(test_recovery.test_what_cannot_be_given_back_now_is_given_back_later),
+        "assert len(broker.stored(RETRY)) == 3",
     ),
     "another message is given back": Bug(
         another_message_is_given_back,
         popping(test_pop.test_a_topic_made_anew_after_a_kill_is_not_given_back_what_it_never_had),
+        "assert after.stored(RETRY) == []",
     ),
     "an acknowledgement waits for ever": Bug(
         an_acknowledgement_waits_for_ever,
         test_checkpoints.test_early_acknowledgements_are_not_kept_for_ever,
+        "assert oldest_note(checkpoints) is None",
     ),
     "a note written anew forgets acknowledgements": Bug(
         a_note_written_anew_forgets_acknowledgements,
         test_checkpoints.test_a_newer_note_of_the_same_checkpoint_replaces_it_and_keeps_what_was_settled,
+        "open_offsets(checkpoints), oldest_note(checkpoints)",
     ),
-    "a lost answer blocks its own queue": Bug(a_lost_answer_blocks_its_own_queue, ordered),
+    "a lost answer blocks its own queue": Bug(
+        a_lost_answer_blocks_its_own_queue, ordered, "assert answer is not None"
+    ),
     "the new handle is forgotten": Bug(
         the_new_handle_is_forgotten,
         looping(test_simple_consumer.test_more_time_makes_a_new_handle_and_that_one_counts),
+        "header.extra_info for header in asked",
     ),
     "an unknown offset is nothing": Bug(
         an_unknown_offset_is_nothing,
         looping(test_push_consumer.test_a_queue_is_not_taken_while_its_offset_is_unknown),
+        "assert consumer.queues == []",
     ),
     "an offset that was not told counts as told": Bug(
         an_offset_that_was_not_told_counts_as_told,
         looping(test_offset_stores.test_what_a_broker_did_not_take_is_told_again),
+        "TimeoutError",
     ),
     "the beginning is worked out twice": Bug(
         the_beginning_is_worked_out_twice,
         looping(test_orderly.test_the_offset_is_asked_for_once_and_under_the_lock),
+        "assert codes == [LOCK, ",
     ),
     "one message holds progress up for ever": Bug(
         one_message_holds_progress_up_for_ever,
         looping(test_push_consumer.test_messages_stuck_for_fifteen_minutes_are_sent_back),
+        "TimeoutError",
     ),
     "a queue is never dropped": Bug(
         a_queue_is_never_dropped,
         test_process_queue.test_nothing_counts_after_a_drop,
+        "assert not queue.finish(five)",
     ),
     "units outlive their messages": Bug(
         units_outlive_their_messages,
         test_timer_files.test_a_log_cut_short_takes_its_units_along,
+        "assert world.store.timer.pending == 1",
     ),
     "a failure repeats its neighbours": Bug(
         a_failure_repeats_its_neighbours,
         test_timer_wheel.test_one_that_cannot_be_placed_now_does_not_make_others_come_twice,
+        "came twice",
     ),
 }
 
@@ -316,5 +333,6 @@ def test_a_planted_bug_is_found(name: str, monkeypatch: Patch) -> None:
     bug.scene()
     bug.plant(monkeypatch)
     monkeypatch.setattr(fake, "PATIENCE_S", 1)  # for what will not come
-    with pytest.raises((AssertionError, TimeoutError, ValueError)):
+    with pytest.raises((AssertionError, TimeoutError, ValueError)) as found:
         bug.scene()
+    assert bug.words in told_by(found)

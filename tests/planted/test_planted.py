@@ -28,4 +28,5 @@ def test_a_planted_bug_is_found(
         campaign.run()
     assert not isinstance(found.value.__cause__, PATCH_IS_STALE), "the bug itself is broken"
     told = str(found.value).partition("; seed")[0]
+    assert bug.words in told, f"found by other words: {told}"
     say(f"{name}: image {campaign.image_count}, {told[:90]}")

@@ -1,4 +1,4 @@
-"""What a filter expression comes to, written for reading: the specification of `kernel.filters`.
+"""What a filter expression comes to, written for reading: the specification of `store.filters`.
 
 Java's classes are spelled out: an `Int` is not a `Long`, for a property that meets one is read as
 that.

@@ -9,7 +9,7 @@ from ariane.disk import SimulatedDisk
 from ariane.kernel.hashing import java_hash
 from ariane.protocol.message import StoredMessage, decode_records
 from ariane.store.store import Store
-from tests.unit.store.shelf import append, open_store, read_all
+from tests.unit.store.shelf import append, config_with, open_store, read_all
 
 
 def gathered(
@@ -53,6 +53,18 @@ def test_bulk_reads_bring_what_reads_do(
         if first <= message.queue_offset < end and (not has_tags or message.tags == "t1")
     ]
     assert gathered(store, first, min(end, len(sizes)), bytes_max, tags) == expected
+
+
+def test_what_matches_is_found_however_many_segments_lie_before_it() -> None:
+    store = open_store(config=config_with(segment_bytes=1024, message_bytes_max=800))
+    append(store, b"first", TAGS="t0")
+    for _ in range(200):
+        append(store, b"." * 700, topic="OTHER")
+    append(store, b"far", TAGS="t1")
+    append(store, b"farther", TAGS="t1")
+    assert store.log.file_count > 3 * 64  # one read looks into 64
+    found = gathered(store, 0, 3, 1 << 20, frozenset({java_hash("t1")}))
+    assert [message.body for message in found] == [b"far", b"farther"]
 
 
 def test_what_is_gathered_outlives_its_segments() -> None:

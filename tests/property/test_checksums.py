@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ariane.kernel.checksums import checksum
+from ariane.spark._checksums import checksum
 
 ALL = (1 << 64) - 1
 PRIMES = (

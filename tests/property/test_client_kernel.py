@@ -10,12 +10,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ariane.client.courier import receipts_of
+from ariane.client.hot_sends import BatchBody, HotSends, Receipts, SendLane, Target
 from ariane.client.messages import Message, SendReceipt, SendStatus, properties_of
 from ariane.client.parcels import pack, properties_text
 from ariane.client.settings import SendSettings
 from ariane.codes import PROTOCOL_VERSION, RequestCode, ResponseCode
 from ariane.errors import FrameError, RequestFailed
-from ariane.kernel.client import BatchBody, HotSends, KeyMaker, Receipts, SendLane, Target
+from ariane.kernel.unique_keys import KeyMaker
 from ariane.protocol.bodies import MessageQueue
 from ariane.protocol.command import Command, Serializer, command_of, reply, request
 from ariane.protocol.headers.send import SendHeaderV2, SendReply

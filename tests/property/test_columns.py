@@ -13,21 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ariane.broker.filters import compile_expression
+from ariane.client.records import Record, decode
 from ariane.errors import CorruptRecord, ProtocolError
-from ariane.kernel.columns import (
-    STOP_DAMAGED,
-    STOP_END_OF_QUEUE,
-    STOP_FULL,
-    STOP_LOG_MISSING,
-    LogView,
-)
 from ariane.kernel.hashing import java_hash
-from ariane.kernel.records import Record, decode
 from ariane.protocol.compression import COMPRESSIONS, compress_body
 from ariane.protocol.message import (
     StoredMessage,
     decode_records,
     encode_properties,
+)
+from ariane.spark._columns import (
+    STOP_DAMAGED,
+    STOP_END_OF_QUEUE,
+    STOP_FULL,
+    STOP_LOG_MISSING,
+    LogView,
 )
 from ariane.spark.bytes.contract import ReadFilter
 from ariane.spark.columns import Batches

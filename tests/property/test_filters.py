@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ariane.broker.filters.compiler import compiled
 from ariane.broker.filters.parser import parse
 from ariane.errors import BadFilter
-from ariane.kernel.filters import BROKEN, FALSE, TRUE, UNKNOWABLE
+from ariane.store.filters import BROKEN, FALSE, TRUE, UNKNOWABLE
 from tests.property import filter_cases
 from tests.property.filter_twin import Broken, evaluate, properties_of
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from ariane.broker.dispatch import dispatch
 from ariane.clock import ManualClock
 from ariane.codes import PullFlag, RequestCode
-from ariane.config import StoreConfig
+from ariane.config import BrokerConfig, StoreConfig
 from ariane.errors import ProtocolError
 from ariane.kernel.lane import TopicSlot
 from ariane.protocol.command import Command, CommandDecoder, Serializer
@@ -28,9 +28,13 @@ from ariane.topics import TIMER_TOPIC
 from tests.unit.broker.rig import Peer, Rig, pull_fields, send_fields
 
 TOPICS = {"T": 6, "Other": 6, "ReadOnly": 4, "%RETRY%g": 6, TIMER_TOPIC: 6}
-TYPED_TOPICS = {"OnlyNormal": "NORMAL", "OnlyDelayed": "DELAY"}
+TYPED_TOPICS = {"OnlyNormal": "NORMAL", "OnlyDelayed": "DELAY", "ByPriority": "PRIORITY"}
 SMALL = StoreConfig(
-    segment_bytes=8192, queue_file_bytes=20 * 40, index_slot_count=7, index_entry_count=50
+    segment_bytes=8192,
+    queue_file_bytes=20 * 40,
+    index_slot_count=7,
+    index_entry_count=50,
+    filter_scan_bytes_max=20 * 4,  # four entries: what tags leave out ends a pull early
 )
 SYNC = StoreConfig(
     segment_bytes=8192,
@@ -72,10 +76,12 @@ class Twin:
     store_config: StoreConfig
     reads_per_round: int = 0  # 0: no rounds, every read ends by itself
     looks_ahead: bool = False  # as the lane does where there are many topics
+    checks_types: bool = False
     peer: RawPeer = field(default_factory=RawPeer)
 
     def __post_init__(self) -> None:
-        self.rig = Rig(store_config=self.store_config)
+        config = BrokerConfig(checks_message_types=self.checks_types)
+        self.rig = Rig(config, self.store_config)
         for name, permission in TOPICS.items():
             self.rig.topic(name, queues=2, permission=permission)
         for name, kind in TYPED_TOPICS.items():
@@ -133,7 +139,21 @@ class Twin:
 texts = st.text(st.characters(codec="utf-8"), max_size=12)
 words = st.text("abcXYZ019", min_size=1, max_size=8)
 property_names = st.sampled_from(
-    ["TAGS", "KEYS", "UNIQ_KEY", "WAIT", "color", "DELAY", "TRACE_ON", "CLUSTER", "TAG", "", "WAI"]
+    [
+        "TAGS",
+        "KEYS",
+        "UNIQ_KEY",
+        "WAIT",
+        "color",
+        "DELAY",
+        "TRACE_ON",
+        "CLUSTER",
+        "TAG",
+        "",
+        "WAI",
+        "_SYS_MSG_PRIORITY_",
+        "__SHARDINGKEY",
+    ]
 )
 property_values = st.one_of(
     words, st.sampled_from(["true", "false", "TRUE", "TagA", "k1 k2"]), texts
@@ -282,7 +302,7 @@ def pulls(draw: st.DrawFn) -> Asked:
         expressionType=draw(st.sampled_from(["TAG", "TAG", "", "SQL92"])),
         subVersion=draw(st.sampled_from([0, 5, 6])),
         commitOffset=draw(st.integers(-1, 9)),
-        maxMsgNums=draw(st.sampled_from([1, 2, 32])),
+        maxMsgNums=draw(st.sampled_from([1, 2, 32, 900, 2**31 - 1])),
     )
     return RequestCode.PULL_MESSAGE, fields, b""
 
@@ -346,11 +366,16 @@ def counts(twin: Twin) -> dict[str, tuple[int, int]]:
 
 
 @settings(max_examples=150)
-@given(streams(), st.integers(1, 3000), st.integers(0, 4), st.booleans())
+@given(streams(), st.integers(1, 3000), st.integers(0, 4), st.booleans(), st.booleans())
 def test_lane_and_handlers_are_one(
-    commands: list[Command], piece_bytes: int, reads_per_round: int, looks_ahead: bool
+    commands: list[Command],
+    piece_bytes: int,
+    reads_per_round: int,
+    looks_ahead: bool,
+    checks_types: bool,
 ) -> None:
-    hot, cold = Twin(SMALL, reads_per_round, looks_ahead), Twin(SMALL)
+    hot = Twin(SMALL, reads_per_round, looks_ahead, checks_types)
+    cold = Twin(SMALL, checks_types=checks_types)
     hot.by_lane(b"".join(command.encode() for command in commands), piece_bytes)
     # The twin gets what a decoder makes of the same bytes, not the commands they were made from.
     cold.by_handlers([read_back(command) for command in commands])
@@ -454,6 +479,21 @@ def test_a_pull_that_waited_is_answered_by_the_lane() -> None:
         assert len(twin.rig.state.held) == 0
 
 
+def test_a_pull_at_the_end_of_its_queue_is_held_without_a_handler() -> None:
+    twin = Twin(SMALL)
+    send = plain_send(b"hello")
+    twin.by_lane(send + plain_pull() + send + plain_pull(), 4096)
+    before = twin.rig.state.lane.request_count
+    waiting = plain_pull(2, sysFlag=6, suspendTimeoutMillis=1000)
+    twin.by_lane(waiting, 4096)
+    assert twin.rig.state.lane.request_count == before + 1
+    assert len(twin.rig.state.held) == 1
+    answered = len(twin.peer.answers())
+    twin.rig.clock.advance(1.1)  # its time is up: now a handler reads it
+    assert len(twin.rig.state.held) == 0
+    assert len(twin.peer.answers()) == answered + 1
+
+
 @st.composite
 def late_streams(draw: st.DrawFn) -> list[Command]:
     """Sends to one topic that ask to come later, many more than a queue file or a slot holds."""
@@ -509,6 +549,32 @@ def plain_send(body: bytes, topic: str = "T") -> bytes:
 def plain_pull(offset: int = 0, **fields: object) -> bytes:
     ext = {name: str(value) for name, value in pull_fields("T", 0, offset, **fields).items()}
     return Command(RequestCode.PULL_MESSAGE, ext=ext).encode()
+
+
+def test_no_peer_sets_how_much_one_pull_may_scan() -> None:
+    """Ten of another tag between two that match: a pull ends where the settings say."""
+    rest = "KEYS\x01k\x02UNIQ_KEY\x01K\x02"
+    tags = ["TagA", "TagA", *["TagB"] * 10, "TagA"]
+    sends = [
+        Command(
+            RequestCode.SEND_MESSAGE_V2,
+            opaque=number,
+            ext={
+                name: str(value)
+                for name, value in send_fields(properties=f"{rest}TAGS\x01{tag}\x02").items()
+            },
+            body=b"x",
+        ).encode()
+        for number, tag in enumerate(tags)
+    ]
+    pull = plain_pull(0, subscription="TagA", maxMsgNums=900)
+    twin = Twin(SMALL)
+    twin.by_lane(b"".join(sends) + pull + pull, 1 << 16)
+    assert twin.rig.state.lane.request_count > len(sends) - 2
+    found = [frame for frame in twin.peer.answers() if b"nextBeginOffset" in frame]
+    assert len(found) == 2
+    assert found[0] == found[1], "by the handler, then by the lane"
+    assert b'"nextBeginOffset":"4"' in found[0]
 
 
 def test_plain_requests_do_take_the_lane() -> None:

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ariane.client.process_queue import Limits, ProcessQueue
 from ariane.client.received import ReceivedMessage
-from ariane.kernel.records import decode
+from ariane.client.records import decode
 from ariane.protocol.message_queue import MessageQueue
 from tests.unit.client.fake import record
 

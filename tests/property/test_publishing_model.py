@@ -147,6 +147,20 @@ def test_a_broker_that_is_away_holds_up_a_batch_it_may_have_decided() -> None:
     assert brokers.rows() == ["a", "b", "c", "d"]
 
 
+def test_a_new_broker_that_comes_first_goes_on_with_what_another_decided() -> None:
+    brokers = Brokers()
+    batch = Batch(QUERY, 0)
+    chunks = brokers.stage(0, ["a", "b", "c", "d"], [1, 2], attempt=0)
+    brokers.dies_at = 2.5  # enlisted on both, decided and published on the first of them
+    with pytest.raises(DriverDied):
+        publish(brokers, batch, plan_of([chunks]), NAMES[1:], 1.0)  # type: ignore[arg-type]
+    assert brokers.rows() == ["a", "b"]
+    brokers.dies_at = -1.0
+    again = brokers.stage(0, ["a", "b", "c", "d"], [0], attempt=1)
+    publish(brokers, batch, plan_of([again]), NAMES, 1.0)  # type: ignore[arg-type]
+    assert brokers.rows() == ["a", "b", "c", "d"], "one plan, whoever is the first by now"
+
+
 def test_a_discarded_job_stays_unpublished() -> None:
     brokers = Brokers()
     batch = Batch(QUERY, 0)

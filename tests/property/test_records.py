@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ariane.client.records import Record, decode
 from ariane.errors import ProtocolError
-from ariane.kernel.records import Record, decode
 from ariane.protocol.message import (
     StoredMessage,
     decode_host,
@@ -42,6 +42,22 @@ def test_records_are_what_the_slow_reader_reads(drawn: list[tuple[StoredMessage,
         assert record.holder is owner
         assert {name: record.find(name.encode()) for name in message.properties} == found
     assert b"".join(record.stored_record for record in records) == data
+
+
+@given(stored_messages(), st.binary(max_size=40), st.data())
+def test_properties_of_any_bytes_are_read_alike(
+    stored: tuple[StoredMessage, int], junk: bytes, data: st.DataObject
+) -> None:
+    message, magic = stored
+    message.properties = {"TAGS": "x" * len(junk)} | message.properties
+    mark = b"TAGS\x01" + b"x" * len(junk)
+    whole = record_bytes(message, magic=magic).replace(mark, b"TAGS\x01" + junk)
+    (record,), (expected,) = decode(whole, Record), decode_records(whole)
+    name = data.draw(st.sampled_from([*expected.properties, "TAGS"]))
+    if "\ufffd" not in name:  # a name that is not UTF-8 cannot be asked for
+        assert record.find(name.encode()) == expected.properties.get(name)
+    assert record.properties == expected.properties
+    assert (record.stored_topic, record.stored_body) == (expected.topic, expected.stored_body)
 
 
 @given(stored_messages(), st.data())

@@ -131,7 +131,7 @@ BATCH = st.tuples(
 )
 
 
-WAYS = [{}, {"flush_mode": "SYNC_FLUSH"}, {"staging_enabled": True}]
+WAYS = [{}, {"flush_mode": "SYNC_FLUSH"}, {"transient_pool_enabled": True}]
 
 
 @settings(max_examples=90)

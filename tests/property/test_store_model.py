@@ -47,7 +47,7 @@ class StoreModel(RuleBasedStateMachine):
     def begin(self, mode: str, seed: int) -> None:
         self.config = config_with(
             flush_mode="SYNC_FLUSH" if mode == "sync" else "ASYNC_FLUSH",
-            staging_enabled=mode == "staged",
+            transient_pool_enabled=mode == "staged",
         )
         self.random = Random(seed)
         self.clock = ManualClock()
@@ -132,7 +132,7 @@ class StoreModel(RuleBasedStateMachine):
 
     @property
     def committed(self) -> int:
-        return self.store.visible if self.config.staging_enabled else self.store.written
+        return self.store.visible if self.config.transient_pool_enabled else self.store.written
 
     def come_back(
         self, disk: SimulatedDisk, modes: tuple[CrashMode, ...] = tuple(CrashMode)

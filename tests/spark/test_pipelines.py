@@ -149,6 +149,7 @@ def test_an_archive_by_spark_is_the_same(
     assert (again.facts["messages"], again.facts["lake_messages"]) == (0, 2 * COUNT)
 
 
+@pytest.mark.provokes("test_pipelines.Crash", "the lake has these messages already")
 def test_archiving_goes_on_and_repeats_nothing(
     spark: "SparkSession", namesrv: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

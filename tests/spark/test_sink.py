@@ -111,7 +111,7 @@ def test_rows_with_a_time_come_then(spark: SparkSession, cluster: Ariane, client
     found: list[int] = []
     offset = 0
     while len(found) < 100:
-        pulled = consumer.read(queue, offset, wait_s=10.0)
+        pulled = consumer.read(queue, offset, wait=10.0)
         assert pulled.messages, f"{len(found)} of 100 came"
         found += [int(message.body) for message in pulled.messages]
         offset = pulled.next_offset

@@ -28,7 +28,7 @@ def test_dead_letters_and_retries(
     with Client(server.namesrv_address) as client:
         client.admin.create_topic(TOPIC, write_queue_count=1)
         wait_until(lambda: client.pull_consumer().queues(TOPIC), "the topic")
-        retry = Retry(max=1, delays_s=(1,))
+        retry = Retry(max=1, delays=(1,))
         consumer = client.push_consumer(GROUP, fail, retry=retry, dead_letter=buried.append)
         consumer.subscribe(TOPIC)
         for number in range(3):

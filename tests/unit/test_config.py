@@ -49,7 +49,13 @@ REFUSED = {
     "a ratio": (StoreConfig, "diskSpaceWarningLevelRatio", "90", "Expected `float` <= 1.0"),
     "no name": (BrokerConfig, "brokerName", "", "Expected `str` of length >= 1"),
     "a replica": (BrokerConfig, "brokerId", "1", "it may be 0, since there are only masters"),
-    "a role": (BrokerConfig, "brokerRole", "SLAVE", "it may be ASYNC_MASTER or SYNC_MASTER"),
+    "a slave": (BrokerConfig, "brokerRole", "SLAVE", "it may be ASYNC_MASTER, since there are no"),
+    "acknowledgements of replicas": (
+        BrokerConfig,
+        "brokerRole",
+        "SYNC_MASTER",
+        "there are no replicas to wait for",
+    ),
 }
 
 

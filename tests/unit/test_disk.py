@@ -156,7 +156,12 @@ class TestRealDisk:
 
     @pytest.mark.parametrize(
         ("number", "says"),
-        [(errno.ENOSPC, "disk is full"), (errno.EDQUOT, "quota"), (errno.EFBIG, "ulimit -f")],
+        [
+            (errno.ENOSPC, "disk is full"),
+            (errno.EDQUOT, "quota"),
+            (errno.EFBIG, "ulimit -f"),
+            (errno.EIO, "log of the system"),
+        ],
     )
     def test_a_full_disk_is_told_as_such(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, says: str

@@ -312,7 +312,7 @@ async def batch(cluster: Cluster) -> None:
 @feature("linger-batches")
 async def linger(cluster: Cluster) -> None:
     topic = await cluster.topic("linger", 2)
-    lingering = cluster.client.producer(linger_ms=5)
+    lingering = cluster.client.producer(linger=0.005)
     receipts = await asyncio.gather(*(lingering.send(topic, f"l-{n}") for n in range(200)))
     places = {(receipt.queue.queue_id, receipt.queue_offset) for receipt in receipts}
     assert len(places) == 200

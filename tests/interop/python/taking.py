@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from datetime import UTC, datetime
 
 import ariane.sync
 from ariane import Client, Start
@@ -14,14 +15,14 @@ from tests.interop.python.cluster import Cluster, Receiver, feature, until
 
 
 async def receive(
-    consumer: SimpleConsumer, count: int, *, invisible_s: float
+    consumer: SimpleConsumer, count: int, *, invisible: float
 ) -> list[ReceivedMessage]:
     """That many messages, however many requests it takes."""
     found: list[ReceivedMessage] = []
 
     async def is_enough() -> bool:
         wanted = min(32, count - len(found))
-        found.extend(await consumer.receive(wanted, invisible_s=invisible_s, wait_s=1))
+        found.extend(await consumer.receive(wanted, invisible=invisible, wait=1))
         return len(found) >= count
 
     await until(is_enough, lambda: f"{count} messages by pop, got {bodies_of(found)}")
@@ -47,19 +48,19 @@ async def pop_ack(cluster: Cluster) -> None:
     async with Client(cluster.name_server) as client:
         consumer = client.simple_consumer(group, start=Start.FIRST)
         consumer.subscribe(topic)
-        messages = await receive(consumer, 20, invisible_s=3)
+        messages = await receive(consumer, 20, invisible=3)
         assert sorted(bodies_of(messages)) == sorted(sent)
         for message in messages[:5]:
             await message.ack()
         await consumer.ack(messages[5:17])
-        assert await consumer.receive(invisible_s=3, wait_s=0.1) == []
-        again = await receive(consumer, 3, invisible_s=3)
+        assert await consumer.receive(invisible=3, wait=0.1) == []
+        again = await receive(consumer, 3, invisible=3)
         assert sorted(bodies_of(again)) == sorted(bodies_of(messages[17:]))
         for message in again:
             assert (message.reconsume_times, message.topic) == (1, topic)
             await message.ack()
         await asyncio.sleep(5)
-        assert await consumer.receive(invisible_s=3, wait_s=0.1) == []
+        assert await consumer.receive(invisible=3, wait=0.1) == []
 
 
 @feature("pop-change-invisible-time")
@@ -70,16 +71,16 @@ async def pop_change(cluster: Cluster) -> None:
     async with Client(cluster.name_server) as client:
         consumer = client.simple_consumer(group, start=Start.FIRST)
         consumer.subscribe(topic)
-        longer, shorter = await receive(consumer, 2, invisible_s=4)
+        longer, shorter = await receive(consumer, 2, invisible=4)
         await longer.extend(60)
         await shorter.nack(1)
         start_s = time.monotonic()
-        [again] = await receive(consumer, 1, invisible_s=10)
+        [again] = await receive(consumer, 1, invisible=10)
         assert again.body == shorter.body
         assert time.monotonic() - start_s >= 0.9
         await again.ack()
         await asyncio.sleep(3)  # the other would be visible now
-        assert await consumer.receive(invisible_s=10, wait_s=0.1) == []
+        assert await consumer.receive(invisible=10, wait=0.1) == []
         await longer.ack()
 
 
@@ -91,14 +92,14 @@ async def pop_fifo(cluster: Cluster) -> None:
     async with Client(cluster.name_server) as client:
         consumer = client.simple_consumer(group, orderly=True, start=Start.FIRST)
         consumer.subscribe(topic)
-        first = await receive(consumer, 3, invisible_s=2)
+        first = await receive(consumer, 3, invisible=2)
         assert bodies_of(first) == ["pop-0", "pop-1", "pop-2"]
-        assert await consumer.receive(3, invisible_s=2, wait_s=0.1) == []  # blocked
+        assert await consumer.receive(3, invisible=2, wait=0.1) == []  # blocked
         await first[0].ack()
-        second = await receive(consumer, 3, invisible_s=10)
+        second = await receive(consumer, 3, invisible=10)
         assert bodies_of(second) == ["pop-1", "pop-2", "pop-3"]
         await consumer.ack(second)
-        third = await receive(consumer, 2, invisible_s=10)
+        third = await receive(consumer, 2, invisible=10)
         assert bodies_of(third) == ["pop-4", "pop-5"]
         await consumer.ack(third)
 
@@ -110,8 +111,8 @@ async def pop_long_polling(cluster: Cluster) -> None:
     async with Client(cluster.name_server) as client:
         consumer = client.simple_consumer(group, start=Start.FIRST)
         consumer.subscribe(topic)
-        assert await consumer.receive(1, wait_s=0.3) == []
-        waiting = asyncio.create_task(consumer.receive(1, wait_s=15))
+        assert await consumer.receive(1, wait=0.3) == []
+        waiting = asyncio.create_task(consumer.receive(1, wait=15))
         await asyncio.sleep(0.5)
         start_s = time.monotonic()
         await send(cluster, topic, 1)
@@ -126,11 +127,11 @@ async def pop_dead_letter(cluster: Cluster) -> None:
     await cluster.make_group(group)
     receipt = await cluster.client.send(topic, "hopeless")
     async with Client(cluster.name_server) as client:
-        retry = Retry(max=1, delays_s=(1,))
+        retry = Retry(max=1, delays=(1,))
         consumer = client.simple_consumer(group, start=Start.FIRST, retry=retry)
         consumer.subscribe(topic)
         for _ in range(2):
-            [message] = await receive(consumer, 1, invisible_s=10)
+            [message] = await receive(consumer, 1, invisible=10)
             await message.nack()
         dead = await cluster.found(f"%DLQ%{group}", receipt.message_id)
         assert dead.body == b"hopeless"
@@ -165,7 +166,7 @@ async def lite_assign(cluster: Cluster) -> None:
     topic, group = await cluster.topic("assign", 1), cluster.fresh("group")
     sent = await send(cluster, topic, 30)
     await asyncio.sleep(0.02)
-    middle_ms = time.time_ns() // 1_000_000
+    middle = datetime.now(UTC)
     await asyncio.sleep(0.02)
     sent += await send(cluster, topic, 30)
     async with (
@@ -178,7 +179,7 @@ async def lite_assign(cluster: Cluster) -> None:
         assert await polled(consumer, 60) == sent
         await consumer.seek(queue, 45)
         assert await polled(consumer, 15) == sent[45:]
-        assert await consumer.seek_to_time(queue, middle_ms) == 30
+        assert await consumer.seek_to_time(queue, middle) == 30
         consumer.pause([queue])
         assert await consumer.poll(0.1) == []
         consumer.resume([queue])
@@ -254,7 +255,7 @@ async def track(cluster: Cluster) -> None:
 
     async with (
         Receiver(cluster, done, topic) as first,
-        Receiver(cluster, behind, topic, dawdle, drain_s=0) as second,
+        Receiver(cluster, behind, topic, dawdle, drain=0) as second,
     ):
         receipt = await cluster.client.send(topic, "tracked")
         await until(lambda: "tracked" in first.bodies and "tracked" in second.bodies, "both")

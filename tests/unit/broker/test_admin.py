@@ -8,8 +8,10 @@ import msgspec
 import pytest
 
 from ariane.broker.config_update import ALLOWED, UPDATES_PATH, ConfigUpdates
+from ariane.broker.inner_settings import INNER
 from ariane.broker.persistence import Saver
 from ariane.broker.runtime_info import bytes_text, uptime_text
+from ariane.cli.unavailable import UNAVAILABLE
 from ariane.codes import RequestCode, ResponseCode
 from ariane.config import BrokerConfig, StoreConfig, keys_of, parse_properties
 from ariane.protocol import fastjson
@@ -101,6 +103,10 @@ def test_settings_are_shown_as_properties(rig: Rig) -> None:
     assert version == rig.state.updates.version
 
 
+def settings(rig: Rig) -> dict[str, str]:
+    return parse_properties(ask(rig, RequestCode.GET_BROKER_CONFIG).body.decode())
+
+
 def update(rig: Rig, text: str) -> Command:
     return ask(rig, RequestCode.UPDATE_BROKER_CONFIG, text.encode())
 
@@ -171,6 +177,34 @@ def test_values_that_cannot_be_are_refused(rig: Rig, text: str) -> None:
     assert answer.code == ResponseCode.INVALID_PARAMETER
     assert text.partition("=")[0] in (answer.remark or "")
     assert (rig.state.config, rig.state.store_config) == before
+
+
+def test_settings_of_what_is_not_here_are_taken_and_shown_as_without_effect(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = settings(rig)
+    assert "settingsWithoutEffect" not in before
+    text = "enablePopBufferMerge=true\nenableNotifyAfterPopOrderLockRelease=false\ntraceOn=false\n"
+    assert update(rig, text).code == ResponseCode.SUCCESS
+    assert "without effect here" in caplog.text
+    after = settings(rig)
+    assert after["traceOn"] == "false"
+    assert after["enablePopBufferMerge"] == "true"
+    names = "enableNotifyAfterPopOrderLockRelease;enablePopBufferMerge"
+    assert after["settingsWithoutEffect"] == names
+    again = ConfigUpdates(rig.clock, Saver(lambda path, data: None))
+    again.load(rig.disk)
+    assert again.without_effect() == rig.state.updates.without_effect()
+
+
+@pytest.mark.parametrize("value", ["x" * 65, "a b", "\u20ac", "/etc/passwd"])
+def test_settings_without_effect_are_no_place_to_keep_things(rig: Rig, value: str) -> None:
+    assert update(rig, f"enablePopBufferMerge={value}").code == 29
+    assert update(rig, f"messageStorePlugIn={value}").code == ResponseCode.NO_PERMISSION
+
+
+def test_no_setting_is_both_heeded_and_without_effect() -> None:
+    assert not INNER & {*keys_of(BrokerConfig), *keys_of(StoreConfig), *UNAVAILABLE}
 
 
 def test_settings_that_are_not_text_are_refused(rig: Rig) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from ariane.broker.notices import SLICE, TICK_S
 from ariane.codes import FrameFlag, RequestCode, ResponseCode
 from ariane.config import BrokerConfig
 from ariane.errors import ConnectionLost, RequestTimeout
@@ -27,13 +28,13 @@ from ariane.protocol.bodies import (
     SubscriptionGroupConfig,
 )
 from ariane.protocol.command import Command, reply
-from tests.unit.broker.rig import Peer, Rig
+from tests.unit.broker.rig import Peer, Rig, TickingClock
 
 
 @pytest.fixture
 def rig() -> Rig:
     rig = Rig()
-    rig.state.clients.start(rig.timers)
+    rig.state.clients.start()
     return rig
 
 
@@ -56,8 +57,9 @@ def beat(rig: Rig, peer: Peer, client_id: str, *consumers: Any, **fields: Any) -
     return answer
 
 
-def notices(peer: Peer) -> list[str]:
-    """The groups a peer was told of since it was last asked."""
+def notices(rig: Rig, peer: Peer) -> list[str]:
+    """The groups a peer was told of since it was last asked, and within a second from now."""
+    rig.clock.advance(TICK_S)
     told, peer.sent = peer.sent, []
     for command in told:
         assert command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
@@ -85,23 +87,23 @@ def test_a_heartbeat_makes_the_group_its_retry_topic_and_a_member(rig: Rig) -> N
     assert rig.state.groups.get("readers") is not None
     retry = rig.state.topics.existing("%RETRY%readers")
     assert (retry.read_queue_count, retry.permission) == (1, 6)
-    assert notices(peer) == ["readers"]
+    assert notices(rig, peer) == ["readers"]
 
 
 def test_members_are_told_when_others_come_and_go(rig: Rig) -> None:
     first, second = Peer(), Peer()
     beat(rig, first, "c1", consumer(subscription()))
-    notices(first)
+    notices(rig, first)
     beat(rig, second, "c2", consumer(subscription()))
-    assert notices(first) == notices(second) == ["readers"]
+    assert notices(rig, first) == notices(rig, second) == ["readers"]
     assert members(rig) == ["c1", "c2"]
     beat(rig, first, "c1", consumer(subscription()))  # nothing new
-    assert notices(first) == notices(second) == []
+    assert notices(rig, first) == notices(rig, second) == []
     rig.call(
         RequestCode.UNREGISTER_CLIENT, {"clientID": "c1", "consumerGroup": "readers"}, peer=first
     )
     assert members(rig) == ["c2"]
-    assert (notices(first), notices(second)) == ([], ["readers"])
+    assert (notices(rig, first), notices(rig, second)) == ([], ["readers"])
     rig.state.clients.closed(second)  # type: ignore[arg-type]
     assert members(rig) is None
 
@@ -110,11 +112,11 @@ def test_a_broken_connection_is_told_at_once(rig: Rig) -> None:
     first, second = Peer(), Peer()
     for peer, name in ((first, "c1"), (second, "c2")):
         beat(rig, peer, name, consumer(subscription()), consumer(subscription(), group="other"))
-    notices(first)
+    notices(rig, first)
     rig.state.clients.closed(second)  # type: ignore[arg-type]
-    assert sorted(notices(first)) == ["other", "readers"]
+    assert sorted(notices(rig, first)) == ["other", "readers"]
     rig.state.clients.closed(second)  # type: ignore[arg-type]
-    assert notices(first) == []
+    assert notices(rig, first) == []
 
 
 def test_topics_that_come_and_go_are_told_but_a_newer_expression_is_not(rig: Rig) -> None:
@@ -122,9 +124,9 @@ def test_topics_that_come_and_go_are_told_but_a_newer_expression_is_not(rig: Rig
     changed: list[str] = []
     beat(rig, peer, "c1", consumer(subscription("T", "A", 1)))
     rig.state.clients.on_change.append(changed.append)
-    notices(peer)
+    notices(rig, peer)
     beat(rig, peer, "c1", consumer(subscription("T", "B", 2)))
-    assert notices(peer) == []
+    assert notices(rig, peer) == []
     assert changed == ["readers"]
     found = rig.state.clients.subscription("readers", "T")
     assert found is not None
@@ -132,10 +134,56 @@ def test_topics_that_come_and_go_are_told_but_a_newer_expression_is_not(rig: Rig
     beat(rig, peer, "c1", consumer(subscription("T", "A", 1)))  # an older member speaks
     assert rig.state.clients.subscription("readers", "T") == found
     beat(rig, peer, "c1", consumer(subscription("T", "B", 2), subscription("T2")))
-    assert notices(peer) == ["readers"]
+    assert notices(rig, peer) == ["readers"]
     beat(rig, peer, "c1", consumer(subscription("T2")))
-    assert notices(peer) == ["readers"]
+    assert notices(rig, peer) == ["readers"]
     assert rig.state.clients.subscription("readers", "T") is None
+
+
+def test_a_storm_is_told_once_a_tick_and_what_came_last_is_told(rig: Rig) -> None:
+    stays = Peer()
+    beat(rig, stays, "c", consumer(subscription()))
+    assert notices(rig, stays) == ["readers"]
+    rig.clock.advance(TICK_S)
+    for number in range(40):
+        passing = Peer()
+        beat(rig, passing, f"c{number}", consumer(subscription()))
+        rig.clock.advance(TICK_S / 20)
+        rig.state.clients.closed(passing)  # type: ignore[arg-type]
+    assert len(stays.sent) == 2  # the first change at once, the rest of its second together
+    assert notices(rig, stays) == ["readers"] * 3  # and what came after that
+    rig.clock.advance(10 * TICK_S)
+    assert stays.sent == []
+
+
+def test_a_large_group_is_told_in_slices_and_who_leaves_meanwhile_is_not() -> None:
+    rig = Rig(clock=TickingClock())
+    peers = [Peer() for _ in range(2 * SLICE + 1)]
+    for number, peer in enumerate(peers):
+        beat(rig, peer, f"c{number:03}", consumer(subscription()))
+    told = []
+    for _ in range(4):
+        rig.timers.run_due()
+        told.append(sum(bool(peer.sent) for peer in peers))
+        rig.state.clients.closed(peers[-1])  # type: ignore[arg-type]
+    assert told == [SLICE, 2 * SLICE, 2 * SLICE, 2 * SLICE]
+    assert peers[-1].sent == []
+
+
+def test_the_list_of_members_is_made_once_for_all_who_ask(rig: Rig) -> None:
+    first, second = Peer(), Peer()
+    beat(rig, first, "c1", consumer(subscription()))
+    group = rig.state.clients.consumer_group("readers")
+    assert group is not None
+    before = group.id_list()
+    beat(rig, first, "c1", consumer(subscription()))  # again: nobody came
+    assert group.id_list() is before
+    beat(rig, second, "c2", consumer(subscription()))
+    assert members(rig) == ["c1", "c2"]
+    beat(rig, first, "c0", consumer(subscription()))  # under another name
+    assert members(rig) == ["c0", "c2"]
+    rig.state.clients.closed(second)  # type: ignore[arg-type]
+    assert members(rig) == ["c0"]
 
 
 TAGS = {
@@ -165,7 +213,7 @@ def test_broadcasting_groups_are_not_told(rig: Rig) -> None:
     for peer, name in ((first, "c1"), (second, "c2")):
         beat(rig, peer, name, consumer(subscription(), message_model="BROADCASTING"))
     rig.state.clients.closed(second)  # type: ignore[arg-type]
-    assert notices(first) == []
+    assert notices(rig, first) == []
     assert members(rig) == ["c1"]
 
 
@@ -173,11 +221,11 @@ def test_neither_are_groups_or_brokers_that_have_it_off() -> None:
     quiet = Rig(BrokerConfig(notify_consumer_changes=False))
     peer = Peer()
     beat(quiet, peer, "c1", consumer(subscription()))
-    assert notices(peer) == []
+    assert notices(quiet, peer) == []
     rig = Rig()
     rig.state.groups.put(SubscriptionGroupConfig(name="readers", notify_changes=False))
     beat(rig, peer, "c1", consumer(subscription()))
-    assert notices(peer) == []
+    assert notices(rig, peer) == []
 
 
 def test_two_minutes_of_silence_end_a_client(rig: Rig) -> None:
@@ -188,12 +236,12 @@ def test_two_minutes_of_silence_end_a_client(rig: Rig) -> None:
         rig.clock.advance(29)
         beat(rig, alive, "c2", consumer(subscription()))
     assert members(rig) == ["c1", "c2"]
-    notices(alive)
+    notices(rig, alive)
     rig.clock.advance(20)
     assert members(rig) == ["c2"]
     assert silent.is_closed
     assert not alive.is_closed
-    assert notices(alive) == ["readers"]
+    assert notices(rig, alive) == ["readers"]
     assert rig.state.clients.producers == {}
 
 
@@ -231,7 +279,7 @@ def test_the_second_form_of_heartbeats_leaves_subscriptions_out(rig: Rig) -> Non
     assert not changed(beat(rig, peer, "c1", bare, fingerprint=7, without_subscriptions=True))
     assert rig.state.clients.subscription("readers", "T") is not None
     assert changed(beat(rig, peer, "c1", bare, fingerprint=8, without_subscriptions=True))
-    notices(peer)
+    notices(rig, peer)
     rig.clock.advance(100)
     beat(rig, peer, "c1", bare, fingerprint=8, without_subscriptions=True)
     rig.clock.advance(100)

@@ -61,3 +61,18 @@ def test_forgetting_keeps_what_still_runs(locks: QueueLocks, clock: ManualClock)
     clock.advance(30)
     locks.forget_expired()
     assert locks.lock("g", "two", QUEUES) == QUEUES[:1]
+
+
+def test_there_is_an_end_to_leases_and_who_holds_one_keeps_it(
+    locks: QueueLocks, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ariane.broker.locks.LEASES_MAX", 2)
+    assert locks.lock("g", "one", QUEUES) == QUEUES[:2]
+    assert locks.lock("other", "two", QUEUES) == []
+    assert not locks.is_held("other")
+    assert locks.lock("g", "one", QUEUES[:2]) == QUEUES[:2]
+    locks.unlock("g", "one", QUEUES[:1])
+    assert locks.lock("other", "two", QUEUES) == QUEUES[:1]
+    clock.advance(61)
+    locks.forget_expired()
+    assert locks.lock("third", "three", QUEUES) == QUEUES[:2]

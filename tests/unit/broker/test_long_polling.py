@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ariane.broker import long_polling
-from ariane.broker.long_polling import LongPolling
+from ariane.broker.long_polling import AT_ONCE_MAX, SLICE, LongPolling
 from ariane.broker.requests import Held, Reply, Request
 from ariane.clock import ManualClock, Timers
 from ariane.codes import ResponseCode
 from ariane.errors import TopicNotFound
 from ariane.protocol.command import Command
 from ariane.protocol.headers.pull import PullReply
+from tests.unit.broker.rig import TickingClock
 
 
 class Queues:
@@ -59,8 +61,8 @@ class Peer:
 
 
 class Rig:
-    def __init__(self) -> None:
-        self.clock = ManualClock()
+    def __init__(self, clock: ManualClock | None = None) -> None:
+        self.clock = clock or ManualClock()
         self.timers = Timers(self.clock)
         self.clock.timers.append(self.timers)
         self.store = Queues()
@@ -101,7 +103,10 @@ class Rig:
         self.held.arrived("T", queue_id)
 
     def answers(self) -> list[tuple[int, int, bytes]]:
-        return [(answer.opaque, answer.code, answer.body) for answer in self.peer.sent]
+        return self.answers_to(self.peer)
+
+    def answers_to(self, peer: Peer) -> list[tuple[int, int, bytes]]:
+        return [(answer.opaque, answer.code, answer.body) for answer in peer.sent]
 
 
 def test_an_arrival_wakes_the_pulls_of_its_queue_only() -> None:
@@ -121,17 +126,28 @@ def test_the_lane_answers_at_once_what_it_can() -> None:
     rig.pull(0)
     rig.pull(1)
     rig.store.tags["T", 0] += ["a"]
-    rig.held.answer_at_once("T", 0)
-    rig.held.answer_at_once("T", 1)
+    rig.held.answer_at_once([("T", 0), ("T", 1)])
     assert (rig.peer.written, rig.reads, len(rig.held)) == ([b"1 from 0"], 0, 1)
     assert [queue.is_waiting for queue in rig.store.queues.values()] == [False, True]
+
+
+def test_what_the_lane_answers_one_connection_is_written_together() -> None:
+    rig = Rig()
+    rig.is_lane_open = True
+    rig.pull(0)
+    rig.pull(1)
+    rig.store.tags["T", 0] += ["a"]
+    rig.store.tags["T", 1] += ["a"]
+    rig.held.answer_at_once([("T", 0), ("T", 1)])
+    assert rig.peer.written == [b"1 from 02 from 0"]
+    assert len(rig.held) == 0
 
 
 def test_what_the_lane_leaves_is_for_the_handlers() -> None:
     rig = Rig()
     rig.pull()
     rig.store.tags["T", 0] += ["a"]
-    rig.held.answer_at_once("T", 0)
+    rig.held.answer_at_once([("T", 0)])
     assert (rig.peer.written, len(rig.held)) == ([], 1)
     rig.held.arrived("T", 0)
     rig.clock.advance(0)
@@ -256,6 +272,7 @@ def test_a_topic_that_goes_takes_its_pulls_along() -> None:
     assert [answer.code for answer in rig.peer.sent] == [ResponseCode.TOPIC_NOT_EXIST]
 
 
+@pytest.mark.provokes("held pull failed")
 def test_our_own_fault_in_one_pull_does_not_keep_the_others() -> None:
     rig = Rig()
     good = rig.read
@@ -299,3 +316,52 @@ def test_ten_thousand_pulls_come_and_go() -> None:
     rig.clock.advance(20.0)
     assert (len(rig.held), len(rig.peer.sent)) == (0, 10_000)
     assert rig.timers.next_due_s() is None  # nothing left running for nobody
+
+
+def test_a_crowd_is_woken_in_slices_in_order_and_nobody_twice() -> None:
+    rig = Rig(TickingClock())
+    for _ in range(3 * SLICE):
+        rig.pull()
+    leaving, rig.peer = rig.peer, Peer()
+    rig.pull()
+    rig.arrive("a")
+    rig.timers.run_due()
+    assert [opaque for opaque, _, _ in rig.answers_to(leaving)] == list(range(1, SLICE + 1))
+    rig.arrive("b")  # those under way are not woken twice, and see both
+    rig.timers.run_due()
+    assert len(leaving.sent) == 2 * SLICE
+    assert {body for _, _, body in rig.answers_to(leaving)} == {b"0 ", b"0 1 "}
+    leaving.close()
+    rig.timers.run_due()
+    assert len(leaving.sent) == 2 * SLICE
+    assert [body for _, _, body in rig.answers()] == [b"0 1 "]
+    assert len(rig.held) == 0
+
+
+def test_a_crowd_ends_in_slices_beside_those_that_wake() -> None:
+    rig = Rig(TickingClock())
+    for _ in range(4 * SLICE):
+        rig.pull(queue_id=1, wait_s=0.01)
+    for _ in range(SLICE):
+        rig.pull(queue_id=2)
+    rig.arrive("a", queue_id=2)
+    rig.clock.pass_by(1.0)
+    counts = [0]
+    while len(rig.held):
+        rig.timers.run_due()
+        counts.append(len(rig.peer.sent))
+    assert max(after - before for before, after in pairwise(counts)) == 2 * SLICE
+    assert counts[-1] == 5 * SLICE
+
+
+def test_few_pulls_are_answered_at_once_by_the_lane_and_a_crowd_is_not() -> None:
+    rig = Rig()
+    rig.is_lane_open = True
+    for _ in range(AT_ONCE_MAX + 1):
+        rig.pull()
+    rig.store.tags["T", 0] += "a"
+    rig.held.answer_at_once([("T", 0)])
+    assert rig.peer.written == []
+    rig.held.arrived("T", 0)
+    rig.clock.advance(0)
+    assert len(rig.peer.written) == AT_ONCE_MAX + 1

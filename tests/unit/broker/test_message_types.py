@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from ariane.broker.dispatch import dispatch
 from ariane.broker.message_types import type_of
 from ariane.codes import RequestCode, ResponseCode
+from ariane.config import BrokerConfig
+from ariane.protocol.command import Command
 from ariane.protocol.message import BatchEntry, encode_batch
 from tests.unit.broker.rig import Rig, send_fields
 
@@ -20,7 +23,8 @@ KINDS = {
 
 @pytest.fixture
 def rig() -> Rig:
-    return Rig()
+    """A broker that refuses what a topic does not declare."""
+    return Rig(BrokerConfig(checks_message_types=True))
 
 
 @pytest.mark.parametrize(
@@ -86,6 +90,49 @@ def test_every_message_of_a_batch_is_looked_at(rig: Rig) -> None:
     answer = rig.call(RequestCode.SEND_BATCH_MESSAGE, fields, encode_batch(entries[:1] * 2))
     assert answer is not None
     assert answer.code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize("declared", KINDS)
+@pytest.mark.parametrize("sent", KINDS)
+def test_every_kind_is_taken_unless_a_setting_asks_for_more(declared: str, sent: str) -> None:
+    rig = Rig()
+    rig.topic("T", attributes={"message.type": declared})
+    assert rig.send(properties=KINDS[sent]).code == ResponseCode.SUCCESS
+    entries = encode_batch([BatchEntry(body=b"x", properties=KINDS[sent])])
+    answer = rig.call(RequestCode.SEND_BATCH_MESSAGE, send_fields(is_batch=True), entries)
+    assert answer is not None
+    assert answer.code == ResponseCode.SUCCESS
+
+
+def test_the_setting_is_heeded_from_the_moment_it_changes() -> None:
+    rig = Rig()
+    rig.topic("T", attributes={"message.type": "FIFO"})
+    reader = rig.state.lane.reader_of(rig.peer)  # type: ignore[arg-type]
+    ext = {name: str(value) for name, value in send_fields().items()}
+    frame = Command(RequestCode.SEND_MESSAGE_V2, ext=ext, body=b"x").encode()
+
+    def send() -> int:
+        """Send a plain message, by the lane where that is open; the answer's code."""
+        reader.get_buffer(-1)[: len(frame)] = frame
+        commands = reader.received(len(frame))
+        while commands:
+            answer = dispatch(rig.state, rig.peer, commands[0])  # type: ignore[arg-type]
+            if answer is not None:
+                rig.peer.send(answer)
+            commands = reader.received(0)
+        return rig.peer.sent[-1].code
+
+    def check_types(value: str) -> None:
+        body = f"enableTopicMessageTypeCheck={value}".encode()
+        assert rig.call(RequestCode.UPDATE_BROKER_CONFIG, {}, body) is None
+        assert rig.peer.sent[-1].code == ResponseCode.SUCCESS
+
+    assert [send(), send()] == [ResponseCode.SUCCESS] * 2
+    assert rig.state.lane.request_count == 1, "a topic of one type takes the lane too"
+    check_types("true")
+    assert [send(), send()] == [ResponseCode.MESSAGE_ILLEGAL] * 2
+    check_types("false")
+    assert [send(), send()] == [ResponseCode.SUCCESS] * 2
 
 
 def test_a_kind_declared_later_counts_from_then_on(rig: Rig) -> None:

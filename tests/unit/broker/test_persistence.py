@@ -111,3 +111,43 @@ def test_the_last_save_does_not_wait_for_the_loop(disk: Disk, table: Table) -> N
     table.file.save_now()
     assert disk.written == [b"1", b"2"]
     assert table.heard == [None, None]
+
+
+@pytest.mark.provokes("configuration cannot be written down")
+def test_a_table_that_cannot_be_encoded_jams_nothing(disk: Disk) -> None:
+    contents: list[bytes | Exception] = [RecursionError("too deep"), b"sound"]
+
+    def encode() -> bytes:
+        content = contents.pop(0)
+        if isinstance(content, Exception):
+            raise content
+        return content
+
+    file = SavedFile("config/table.json", encode, disk.saver)
+    heard: list[Exception | None] = []
+    file.mark()
+    file.when_saved(heard.append)
+    assert [type(fault) for fault in heard] == [RecursionError]
+    file.changed()
+    file.when_saved(heard.append)
+    disk.run()
+    assert disk.written == [b"sound"]
+    assert heard[1:] == [None]
+
+
+@pytest.mark.provokes("configuration not saved", "callback of a saved file failed")
+def test_an_exception_nobody_foresaw_is_told_to_all_who_wait(disk: Disk, table: Table) -> None:
+    def broken(_: Exception | None) -> None:
+        raise RuntimeError("a bug")
+
+    disk.fault = ZeroDivisionError("a bug")
+    table.value = 1
+    table.file.mark()
+    table.file.when_saved(broken)
+    table.file.when_saved(table.heard.append)
+    disk.run()
+    assert [type(fault) for fault in table.heard] == [ZeroDivisionError]
+    disk.fault = None
+    table.set(2)
+    disk.run()
+    assert disk.written == [b"2"]

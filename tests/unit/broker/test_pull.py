@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
 import pytest
 
+from ariane.broker.tables import GROUPS_PATH
 from ariane.codes import Permission, PullFlag, RequestCode, ResponseCode
 from ariane.config import BrokerConfig
+from ariane.disk import SimulatedDisk
 from ariane.protocol.bodies import SubscriptionGroupConfig
 from ariane.protocol.command import Command
 from ariane.protocol.message import decode_records
@@ -340,3 +343,21 @@ def test_pulls_are_counted_for_their_group(rig: Rig) -> None:
     tally = rig.state.stats.got_by("T", "readers")
     assert (tally.messages, tally.bytes) == (3, len(answer.body))
     assert rig.state.stats.put_to("T").messages == 3
+
+
+@pytest.mark.parametrize("bits", [0, 3, 4, 7, -1])
+def test_a_topic_closed_to_a_group_in_apaches_file_stays_closed_to_it(bits: int) -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("config")
+    table = {"dataVersion": {}, "forbiddenTable": {"readers": {"T": bits}}}
+    disk.write(GROUPS_PATH, json.dumps(table | {"subscriptionGroupTable": {}}).encode())
+    rig = Rig(disk=disk)
+    for name in ("T", "U"):
+        rig.topic(name)
+        rig.send(name)
+    answer, other, open_topic = rig.pull(), rig.pull(consumerGroup="others"), rig.pull("U")
+    assert answer and other and open_topic
+    assert other.code == open_topic.code == ResponseCode.SUCCESS
+    is_closed = bits in (4, 7)
+    assert answer.code == (ResponseCode.NO_PERMISSION if is_closed else ResponseCode.SUCCESS)
+    assert answer.ext.get("forbiddenType") == ("5" if is_closed else None)

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ariane.broker.registration import Registration, addresses_of
+from ariane.broker.registration import FEW_TOPICS, NEWS_SHARE, Registration, addresses_of
 from ariane.codes import RequestCode, ResponseCode
 from ariane.config import BrokerConfig
 from ariane.errors import ConnectionLost
@@ -134,7 +134,7 @@ async def test_a_broker_registers_everywhere_with_all_its_topics() -> None:
             "brokerName": "broker-a",
             "brokerAddr": "127.0.0.1:10911",
             "clusterName": "DefaultCluster",
-            "haServerAddr": "127.0.0.1:10912",
+            "haServerAddr": "",
             "brokerId": "0",
             "compressed": "false",
             "bodyCrc32": str(zlib.crc32(command.body) & 0x7FFFFFFF),
@@ -174,6 +174,39 @@ async def test_a_few_changes_are_told_one_by_one() -> None:
     assert server.news()["T"].write_queue_count == 6
     await world.pass_time(30)
     assert "T" in server.bodies()[-1].table.topics
+
+
+async def test_changes_that_are_few_among_all_are_told_by_themselves() -> None:
+    server = NameServer()
+    world = World(one=server)
+    for number in range(NEWS_SHARE * (FEW_TOPICS + 1)):
+        world.rig.topic(f"old-{number}")
+    world.registration.start()
+    await turns()
+    for number in range(FEW_TOPICS + 1):
+        world.rig.topic(f"new-{number}")
+    await turns()
+    assert len(server.bodies()) == 1
+    assert len(server.news()) == FEW_TOPICS + 1
+
+
+async def test_who_made_a_topic_waits_for_it_and_not_for_later_ones() -> None:
+    server = NameServer()
+    world = World(one=server)
+    world.registration.start()
+    await turns()
+    server.is_slow = True
+    told: list[str] = []
+    for name in ("T1", "T2"):
+        world.rig.topic(name)
+        world.registration.when_told(partial(told.append, name))
+        await turns()
+    server.held.pop(0).set_result(None)
+    await turns()
+    assert told == ["T1"]
+    server.held.pop().set_result(None)
+    await turns()
+    assert told == ["T1", "T2"]
 
 
 async def test_a_name_server_that_cannot_hear_of_one_topic_hears_of_all() -> None:
@@ -375,7 +408,8 @@ async def test_a_silent_name_server_is_waited_for_once() -> None:
     await turns()
     assert told[-1] == "T3"  # as soon as the quick one knows
     silent.is_slow = False
-    silent.held.pop().set_result(None)
+    while silent.held:
+        silent.held.pop().set_result(None)
     await turns()
     silent.is_slow = True
     world.rig.topic("T4")

@@ -324,3 +324,14 @@ def test_retries_are_never_learnt_by_the_lane(rig: Rig) -> None:
 def test_a_send_to_the_retry_topic_of_an_unknown_group(rig: Rig) -> None:
     rig.configure(auto_create_groups=False)
     assert retry_send(rig, 1).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+def test_a_message_that_is_not_utf8_is_sent_back_byte_for_byte(rig: Rig) -> None:
+    rig.topic("T")
+    rig.send_raw(b"x", b"TAGS\x01\xd6\xd0\x02")  # GBK, from a producer in C++
+    assert send_back(rig, rig.stored()[0]).code == ResponseCode.SUCCESS
+    rig.clock.advance(10.1)
+    (again,) = rig.stored(RETRY)
+    assert (again.stored_body, again.tags) == (b"x", "\ufffd\ufffd")
+    record = rig.state.store.record_at(again.log_offset)
+    assert record is not None and b"TAGS\x01\xd6\xd0\x02" in record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ariane.broker.stats import GOT_TOTAL, PUT_TOTAL, Stats
+from ariane.broker.stats import GOT_TOTAL, PUT_TOTAL, SLICE, Stats
 from ariane.clock import ManualClock, Timers
 
 
@@ -84,6 +84,14 @@ def test_counts_kept_elsewhere_are_brought_in_before_each_sample(world: World) -
     assert world.stats.rates("T")[0].messages == 1000
     lane["T"] = 1500
     assert world.stats.put_total().messages == 1500
+
+
+def test_many_topics_are_sampled_by_slices(world: World) -> None:
+    for number in range(2 * SLICE + 1):
+        world.stats.put_to(f"T{number}").add(number, 0)
+    world.clock.advance(10)
+    minutes = [world.stats.rates(f"T{number}")[0] for number in range(2 * SLICE + 1)]
+    assert [minute.messages for minute in minutes] == list(range(2 * SLICE + 1))
 
 
 def test_a_deleted_topic_stays_in_the_totals(world: World) -> None:

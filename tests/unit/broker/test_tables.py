@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
+import msgspec
 import pytest
 
+from ariane.broker.journal import SUFFIX, Journal
 from ariane.broker.persistence import Saver
-from ariane.broker.tables import GROUPS_PATH, TOPICS_PATH, GroupTable, TopicTable
+from ariane.broker.tables import GROUPS_PATH, TOPICS_PATH, GroupTable, TableFull, TopicTable
 from ariane.clock import ManualClock
 from ariane.codes import ResponseCode
 from ariane.config import BrokerConfig
 from ariane.disk import SimulatedDisk
 from ariane.errors import CorruptFile, GroupNotFound, InvalidParameter, TopicNotFound
 from ariane.protocol import fastjson
-from ariane.protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from ariane.protocol.bodies import (
+    DataVersion,
+    SubscriptionGroupConfig,
+    TopicConfig,
+    TopicConfigTable,
+)
 from ariane.store import config_files
 from tests.golden.frames import golden_config
 
@@ -275,3 +283,143 @@ def test_a_groups_retry_topic_has_as_many_queues_as_the_group_says() -> None:
     assert tables.topics.existing("%RETRY%g").write_queue_count == 3
     tables.topics.ensure_retry(SubscriptionGroupConfig(name="none", retry_queue_count=0))
     assert tables.topics.get("%RETRY%none") is None
+
+
+def test_clients_cannot_have_topics_and_groups_made_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tables = Tables()
+    monkeypatch.setattr("ariane.broker.tables.MADE_UNASKED_MAX", len(list(tables.topics)) + 1)
+    tables.topics.for_send("one", template="TBW102", queue_count=1)
+    with pytest.raises(TableFull, match="topic two is not made"):
+        tables.topics.for_send("two", template="TBW102", queue_count=1)
+    tables.topics.update(topic("two"), "")  # an administrator may
+    monkeypatch.setattr("ariane.broker.tables.MADE_UNASKED_MAX", len(list(tables.groups)) + 1)
+    tables.groups.for_consumer("one")
+    with pytest.raises(TableFull, match="group two is not made"):
+        tables.groups.for_consumer("two")
+    tables.groups.update([SubscriptionGroupConfig(name="two")])
+    assert tables.groups.for_consumer("two").name == "two"
+
+
+def test_changes_of_topics_are_forgotten_once_they_are_saved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ariane.broker.tables.CHANGES_KEPT", 10)
+    tables = Tables()
+    for number in range(1_000):
+        tables.topics.put(topic(f"t{number}"))
+        assert tables.topics.is_saved(f"t{number}")  # by a saver that writes at once
+        tables.topics.delete(f"t{number}")
+    assert len(tables.topics._changed_at) <= 30
+
+
+@pytest.fixture(autouse=True)
+def no_table_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ariane.broker.persistence.SMALL_BYTES", -1)
+
+
+class Journaled(Tables):
+    """Tables whose changes are kept by line, as a broker does it."""
+
+    def __init__(self, disk: SimulatedDisk | None = None) -> None:
+        self.clock = ManualClock()
+        self.disk = disk or SimulatedDisk()
+        self.whole: list[str] = []
+        saver = Saver(self._persist, journal_of=partial(Journal, self.disk))
+        self.topics = TopicTable(BrokerConfig(), self.clock, saver)
+        self.groups = GroupTable(BrokerConfig(), self.clock, saver)
+        self.topics.load(self.disk)
+        self.groups.load(self.disk)
+
+    def again(self) -> Journaled:
+        return Journaled(self.disk)
+
+    def _persist(self, path: str, data: bytes) -> None:
+        self.whole.append(path)
+        config_files.persist(self.disk, path, data)
+
+
+def test_a_change_is_kept_without_writing_the_table_whole() -> None:
+    tables = Journaled()
+    for number in range(100):
+        tables.topics.put(topic(f"T{number}"))
+        tables.groups.put(SubscriptionGroupConfig(name=f"G{number}"))
+    tables.topics.delete("T7")
+    tables.groups.delete("G7")
+    assert tables.whole == []
+    assert all(tables.topics.is_saved(f"T{number}") for number in range(100))
+    again = tables.again()
+    assert (again.topics.get("T7"), again.topics.get("T99")) == (None, topic("T99"))
+    assert "G7" not in again.groups
+    assert "G99" in again.groups
+    assert (again.topics.version, again.groups.version) == (
+        tables.topics.version,
+        tables.groups.version,
+    )
+
+
+def test_the_table_written_whole_replaces_the_journal() -> None:
+    tables = Journaled()
+    tables.topics.put(topic("T"))
+    tables.topics.file.save()
+    assert tables.whole == [TOPICS_PATH]
+    assert not tables.disk.exists(TOPICS_PATH + SUFFIX)
+    tables.topics.file.save()
+    assert tables.whole == [TOPICS_PATH]
+    assert tables.again().topics.get("T") == topic("T")
+
+
+def test_a_journal_that_was_found_is_not_continued() -> None:
+    tables = Journaled()
+    tables.topics.put(topic("T"))
+    again = tables.again()
+    again.topics.put(topic("U"))
+    assert again.whole == [TOPICS_PATH]
+    last = again.again().topics
+    assert (last.get("T"), last.get("U")) == (topic("T"), topic("U"))
+
+
+def test_a_line_that_is_not_whole_ends_the_journal() -> None:
+    tables = Journaled()
+    tables.topics.put(topic("T"))
+    before = tables.disk.read(TOPICS_PATH + SUFFIX).rstrip(b"\0")
+    tables.topics.put(topic("U"))
+    data = bytearray(tables.disk.read(TOPICS_PATH + SUFFIX))
+    data[len(before) + 20] ^= 1
+    tables.disk.write(TOPICS_PATH + SUFFIX, bytes(data))
+    again = tables.again().topics
+    assert (again.get("T"), again.get("U")) == (topic("T"), None)
+
+
+def test_what_others_wrote_later_is_not_undone_by_the_journal() -> None:
+    tables = Journaled()
+    tables.topics.put(topic("T"))
+    tables.topics.file.save()
+    tables.topics.delete("T")
+    whole = fastjson.decode(tables.disk.read(TOPICS_PATH), TopicConfigTable)
+    later = DataVersion(counter=1, timestamp=tables.clock.wall_ms() + 1)
+    written = fastjson.encode(msgspec.structs.replace(whole, data_version=later))
+    config_files.persist(tables.disk, TOPICS_PATH, written)
+    assert tables.again().topics.get("T") == topic("T")
+
+
+def test_a_line_that_cannot_be_written_is_followed_by_the_whole_table() -> None:
+    tables = Journaled()
+    tables.topics.put(topic("T"))
+    tables.disk.plant("sync", OSError(5, "no"))
+    tables.topics.put(topic("U"))
+    assert not tables.topics.is_saved("U")
+    tables.topics.put(topic("V"))
+    assert tables.whole == [TOPICS_PATH]
+    assert tables.topics.is_saved("U")
+    assert tables.again().topics.get("U") == topic("U")
+
+
+def test_a_small_table_is_written_whole_for_brokers_that_know_no_journal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ariane.broker.persistence.SMALL_BYTES", 64 << 10)
+    tables = Journaled()
+    tables.topics.update(topic("one"), "")
+    assert b'"one"' in tables.disk.read(TOPICS_PATH)

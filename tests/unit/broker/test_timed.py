@@ -195,6 +195,7 @@ def test_deliveries_are_counted(rig: Rig) -> None:
     assert float(info["timerDequeueTps"]) == pytest.approx(0.6, abs=0.2)
 
 
+@pytest.mark.provokes("the timer wheel failed to turn")
 def test_the_wheel_turns_on_after_a_failure(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -22,7 +22,7 @@ from ariane.protocol.bodies import (
     TopicList,
     TopicStats,
 )
-from ariane.protocol.bodies.statistics import AllConsumeStats, TimeSpans
+from ariane.protocol.bodies.statistics import AllConsumeStats, Samples, TimeSpans
 from ariane.protocol.command import Command
 from tests.unit.broker.rig import Rig, send_fields
 
@@ -222,6 +222,22 @@ def test_who_reads_a_topic_and_what_a_group_reads(rig: Rig) -> None:
     assert fastjson.decode(answer.body, GroupList).groups == ["offline", "online"]
     answer = ask(rig, RequestCode.QUERY_TOPICS_BY_CONSUMER, group="offline")
     assert fastjson.decode(answer.body, TopicList).topics == ["orders"]
+
+
+def test_who_consumed_is_listed_with_how_much(rig: Rig) -> None:
+    """What `mqadmin statsAll` asks: 300, and 315 for each group in the answer."""
+    create(rig)
+    rig.state.stats.start(rig.timers)
+    for _ in range(3):
+        assert rig.send("orders").code == ResponseCode.SUCCESS
+    for group in ("puller", "TOOLS_CONSUMER"):
+        rig.pull("orders", consumerGroup=group)  # commits nothing
+    rig.clock.advance(11)
+    answer = ask(rig, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="orders")
+    assert fastjson.decode(answer.body, GroupList).groups == ["puller"]
+    key = {"statsName": "GROUP_GET_NUMS", "statsKey": "orders@puller"}
+    found = ask(rig, RequestCode.VIEW_BROKER_STATS_DATA, **key)
+    assert fastjson.decode(found.body, Samples).minute.sum == 3
 
 
 def test_system_topics_are_listed(rig: Rig) -> None:

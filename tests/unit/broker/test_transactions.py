@@ -7,6 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from ariane.broker.check_backs import CheckBacks
 from ariane.broker.consume_offsets import OFFSETS_PATH
 from ariane.broker.half_messages import FIRST_OFFSET_KEY, copy_of, moved_record, operation_of
 from ariane.codes import RequestCode, ResponseCode, SystemFlag
@@ -703,3 +704,29 @@ def test_a_record_moved_is_the_same_but_for_its_topic(topic: str, peer: str) -> 
     assert record is not None
     (moved,) = decode_records(moved_record(record, topic, 77))
     assert moved == msgspec.structs.replace(half, topic=topic, queue_id=77, size=moved.size)
+
+
+def test_a_half_message_larger_than_is_allowed_by_now_stops_no_check(bank: Bank) -> None:
+    producer = bank.producer()
+    bank.begin("large", body=b"x" * 800)
+    bank.begin("small")
+    bank.state.store.log.record_bytes_max = 600  # as after a restart with a lower maxMessageSize
+    bank.clock.advance(40)
+    asked = {begun.key: begun for begun, _ in checks(producer)}
+    assert asked.keys() == {"large", "small"}
+    assert bank.end(asked["large"]).code == ResponseCode.SUCCESS
+    assert bank.delivered() == ["large"]
+
+
+def test_an_exception_nobody_foresaw_ends_one_round_of_checks(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = bank.producer()
+    bank.begin("small")
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckBacks, "read", lambda *_: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            bank.clock.advance(40)
+    assert not list(checks(producer))
+    bank.clock.advance(40)
+    assert [begun.key for begun, _ in checks(producer)] == ["small"]

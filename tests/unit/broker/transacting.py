@@ -44,8 +44,6 @@ class Bank(Rig):
     ) -> None:
         config = msgspec.structs.replace(config or BrokerConfig(), fast_failure=False)
         super().__init__(config, store_config, disk, clock)
-        self.state.topics.load(self.disk)
-        self.state.offsets.load(self.disk)
         if self.state.topics.get("T") is None:
             self.topic("T")
         self.state.transactions.load()

@@ -27,7 +27,7 @@ SEND = RequestCode.SEND_MESSAGE_V2
 async def lingering(
     cluster: FakeCluster, clock: ManualClock | None = None, **options: object
 ) -> AsyncIterator[Client]:
-    settings: SendOptions = {"linger_ms": 0, **options}  # type: ignore[typeddict-item]
+    settings: SendOptions = {"linger": 0, **options}  # type: ignore[typeddict-item]
     client = Client(cluster.name_server.address, clock=clock, random=Random(1), **settings)
     if clock is not None:
         clock.timers.append(client.session.timers)
@@ -52,9 +52,9 @@ async def test_a_batch_waits_as_long_as_it_was_told() -> None:
     clock = ManualClock()
     async with (
         running("a", orders=1) as cluster,
-        lingering(cluster, clock, linger_ms=20) as client,
+        lingering(cluster, clock, linger=0.02) as client,
     ):
-        await client.producer(linger_ms=None).send("orders", b"x")  # routes are known from here on
+        await client.producer(linger=None).send("orders", b"x")  # routes are known from here on
         first = await client.submit("orders", b"1")
         clock.advance(0.019)
         second = await client.submit("orders", b"2")
@@ -71,9 +71,7 @@ async def test_a_full_batch_leaves_at_once() -> None:
     clock = ManualClock()
     async with (
         running("a", orders=1) as cluster,
-        lingering(
-            cluster, clock, linger_ms=1000, batch_count_max=3, batch_bytes_max=2000
-        ) as client,
+        lingering(cluster, clock, linger=1, batch_count_max=3, batch_bytes_max=2000) as client,
     ):
         by_count = [await client.submit("orders", b"%d" % n) for n in range(3)]
         await asyncio.gather(*by_count)
@@ -155,7 +153,7 @@ async def test_messages_of_every_form_travel_together() -> None:
 async def test_who_only_submits_lets_batches_leave() -> None:
     async with (
         running("a", orders=1) as cluster,
-        lingering(cluster, linger_ms=60_000, batch_count_max=10) as client,
+        lingering(cluster, linger=60, batch_count_max=10) as client,
     ):
         first = await client.submit("orders", b"x")
         for _ in range(100_000):  # never waits for anything else
@@ -172,7 +170,7 @@ async def test_submitting_waits_while_too_much_is_gathered_or_under_way(
     clock = ManualClock()
     async with (
         running("a", orders=1) as cluster,
-        lingering(cluster, clock, linger_ms=20) as client,
+        lingering(cluster, clock, linger=0.02) as client,
     ):
         futures = [await client.submit("orders", bytes(1_000)) for _ in range(2)]
         third = asyncio.create_task(client.submit("orders", b"x"))
@@ -205,18 +203,18 @@ async def test_who_gives_up_does_not_stop_the_others() -> None:
 
 async def test_closing_sends_what_still_waits() -> None:
     async with running("a", orders=1) as cluster:
-        async with lingering(cluster, linger_ms=60_000) as client:
+        async with lingering(cluster, linger=60) as client:
             future = await client.submit("orders", b"last")
         assert (await future).queue_offset == 7
 
 
 async def test_flush_waits_for_everything_submitted() -> None:
-    async with running("a", orders=1) as cluster, lingering(cluster, linger_ms=60_000) as client:
+    async with running("a", orders=1) as cluster, lingering(cluster, linger=60) as client:
         producer = client.producer()
         futures = [await producer.submit(Message("orders", b"%d" % n)) for n in range(10)]
         await producer.flush()
         assert all(future.done() for future in futures)
-        alone = client.producer(linger_ms=None)
+        alone = client.producer(linger=None)
         futures = [await alone.submit("orders", b"x") for _ in range(10)]
         await alone.flush()
         assert all(future.done() for future in futures)

@@ -70,7 +70,7 @@ async def test_a_message_that_is_not_settled_is_not_committed() -> None:
         assert here.broker.offsets[TOPIC, 0] == 2
 
 
-async def test_cancelling_is_not_failing() -> None:
+async def test_a_cancelled_message_is_given_back() -> None:
     async with world() as here:
         messages = await looped(here)
         here.broker.store(b"one")
@@ -78,8 +78,8 @@ async def test_cancelling_is_not_failing() -> None:
         with pytest.raises(asyncio.CancelledError):
             async with message:
                 raise asyncio.CancelledError
-        assert not message.is_settled
-        assert not here.server.of(BACK)
+        assert message.is_settled
+        assert here.server.of(BACK)
 
 
 async def test_only_so_many_messages_are_unsettled_at_a_time() -> None:

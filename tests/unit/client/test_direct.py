@@ -157,7 +157,7 @@ def test_a_line_that_was_silent_for_long_is_not_used_again(
 ) -> None:
     clock = ManualClock()
     with Client(cluster.name_server.address) as client:
-        client._lines._clock = clock
+        client._lines.clock = clock
         client.send("orders", b"x")
         (first,) = client._lines._idle[broker.address]
         clock.advance(IDLE_S)
@@ -204,3 +204,24 @@ def test_a_closed_client_says_so(cluster: FakeCluster) -> None:
     client.close()
     with pytest.raises(ClientError, match="closed"):
         client.send("orders", b"x")
+
+
+def test_a_line_given_back_after_the_lines_were_closed_is_closed(
+    client: Client, broker: FakeServer, thread: LoopThread
+) -> None:
+    client.send("orders", b"known")
+    asked, may_answer = threading.Event(), threading.Event()
+
+    def late(command: Command) -> Command | None:
+        asked.set()
+        may_answer.wait(10)
+        return stored(command)
+
+    broker.answers[SEND] = late
+    sending = threading.Thread(target=client.send, args=("orders", b"x"))
+    sending.start()
+    assert asked.wait(10)
+    client._lines.close()
+    may_answer.set()
+    sending.join(10)
+    assert not any(client._lines._idle.values())

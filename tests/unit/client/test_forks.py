@@ -46,18 +46,18 @@ def in_child(work: Callable[[], None]) -> int:
 def test_a_blocking_client_opens_again_in_a_child(broker: EmbeddedBroker) -> None:
     with Client(broker.name_server) as client:
         client.send("orders", b"parent 1")
-        parent_id = client._client.session.client_id
+        parent_id = client._twin.session.client_id
 
         def work() -> None:
             assert client.send("orders", b"child").message_id
             client.submit("orders", b"child too").result(10)
-            assert client._client.session.client_id != parent_id
+            assert client._twin.session.client_id != parent_id
             client.close()
 
         assert in_child(work) == 0
         client.send("orders", b"parent 2")
         client.submit("orders", b"parent 3").result(10)
-        assert client._client.session.client_id == parent_id
+        assert client._twin.session.client_id == parent_id
     messages = broker.published("orders")
     assert [message.body for message in messages] == [
         b"parent 1", b"child", b"child too", b"parent 2", b"parent 3",

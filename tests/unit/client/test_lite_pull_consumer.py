@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -88,14 +89,14 @@ async def test_what_a_poll_brought_counts_when_the_next_one_begins() -> None:
         assert here.broker.offsets[TOPIC, 0] == 1
 
 
-async def test_closing_commits_what_was_polled_and_nothing_more() -> None:
+async def test_a_block_that_ends_well_commits_what_was_polled_and_nothing_more() -> None:
     async with world() as here:
         consumer = await subscribed(here)
         here.broker.store(b"one")
         here.broker.store(b"two")
         await settle()
         await consumer.poll(count_max=1)
-        await consumer.close()
+        await consumer.__aexit__(None, None, None)
         assert here.broker.offsets[TOPIC, 0] == 1
         assert here.broker.members == []
 
@@ -186,7 +187,7 @@ async def test_seeking() -> None:
         assert consumer.position(queue(0)) == 4
         assert await consumer.seek_to_start(queue(0)) == 0
         assert bodies(await consumer.poll(count_max=1)) == [b"0"]
-        assert await consumer.seek_to_time(queue(0), 1) == 3
+        assert await consumer.seek_to_time(queue(0), datetime.fromtimestamp(0.001, UTC)) == 3
         assert bodies(await consumer.poll()) == [b"3", b"4"]
         assert await consumer.seek_to_end(queue(0)) == 5
         with pytest.raises(ClientError, match="outside the queue's 0 to 5"):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from ariane.client.received import ReceivedMessage
+from ariane.client.records import decode
 from ariane.client.retrying import Retry, RetryLater
 from ariane.codes import RequestCode, ResponseCode
 from ariane.protocol import fastjson
@@ -12,7 +14,7 @@ from ariane.protocol.bodies import LockRequest
 from ariane.protocol.headers import decode_header
 from ariane.protocol.headers.send import SendHeaderV2
 from ariane.protocol.message import decode_properties
-from tests.unit.client.fake import refusing
+from tests.unit.client.fake import record, refusing
 from tests.unit.client.group_broker import GROUP, TOPIC, queue, settle, until, world
 from tests.unit.client.test_push_consumer import Kept, started
 
@@ -247,7 +249,7 @@ async def test_closing_unlocks() -> None:
 async def test_closing_does_not_wait_for_ever_though_a_queue_is_being_given_up() -> None:
     async with world(2) as here:
         handler = Kept(at_once=False)
-        consumer = await started(here, handler, orderly=True, drain_s=3)
+        consumer = await started(here, handler, orderly=True, drain=3)
         here.broker.store(b"one", 1)
         await until(lambda: handler.messages)
         here.broker.strangers = ["zzz"]
@@ -271,3 +273,26 @@ async def test_a_broadcast_keeps_order_without_locks(tmp_path) -> None:  # type:
         handler.finish(b"one")
         await until(lambda: handler.bodies == [b"one", b"two"])
         assert not here.server.of(LOCK)
+
+
+async def test_a_queue_is_let_go_before_its_handler_begins_or_after_it_ends() -> None:
+    """Handlers that block begin on threads, so `leave` may come in at any step of a beginning."""
+    async with world() as here:
+        consumer = await started(here, Kept(at_once=False), orderly=True)
+        reader = consumer._holdings._readers[queue(0)]
+        await reader.stop_pulling()
+        has_lock, leaving = reader._has_lock, reader.leave()
+
+        def left_meanwhile() -> bool:
+            is_ours = has_lock()
+            with suppress(StopIteration):
+                leaving.send(None)
+            return is_ours
+
+        (message,) = decode(record(b"one", queue_offset=0), ReceivedMessage)
+        message.holder = reader
+        reader._has_lock = left_meanwhile  # type: ignore[method-assign]
+        begun = reader.may_begin(message)
+        assert reader.is_leaving
+        assert not (begun and reader.process.is_dropped)
+        leaving.close()

@@ -105,7 +105,7 @@ SETTINGS: dict[str, tuple[dict[str, object], str]] = {
     "no time": ({"timeout": 0}, "more than 0"),
     "fewer than no retries": ({"retries": -1}, "0 or more"),
     "an unknown compression": ({"compression": "snappy"}, "zlib, lz4, zstd"),
-    "a negative linger": ({"linger_ms": -1}, "0 or more"),
+    "a negative linger": ({"linger": -1}, "0 or more"),
     "empty batches": ({"batch_count_max": 0}, "at least one"),
 }
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import zlib
+from datetime import UTC, datetime
 
 import pytest
 
@@ -92,7 +93,7 @@ async def test_waiting_is_asked_of_the_broker_and_outlasted() -> None:
     clock = ManualClock()
     async with running("a", orders=2) as cluster, client_of(cluster, clock) as client:
         cluster.brokers["a"].answers[PULL] = silent
-        read = asyncio.create_task(client.pull_consumer().read(QUEUE, 0, wait_s=20))
+        read = asyncio.create_task(client.pull_consumer().read(QUEUE, 0, wait=20))
         (command,) = await cluster.brokers["a"].received(PULL)
         asked = header_of(command)
         assert (asked.system_flag, asked.suspend_ms) == (6, 20_000)
@@ -129,7 +130,7 @@ async def test_seeking() -> None:
         consumer = client.pull_consumer()
         assert await consumer.seek_to_start(QUEUE) == 3
         assert await consumer.seek_to_end(QUEUE) == 30
-        assert await consumer.seek_to_time(QUEUE, 1_700_000_000_000) == 12
+        assert await consumer.seek_to_time(QUEUE, datetime.fromtimestamp(1_700_000_000, UTC)) == 12
         assert await consumer.position(QUEUE) == 12
         (search,) = broker.of(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
         assert search.ext["timestamp"] == "1700000000000"

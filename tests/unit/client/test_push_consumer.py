@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -149,8 +150,8 @@ async def test_what_fails_goes_back_to_its_broker_and_is_passed() -> None:
 
 
 LEVELS = {
-    "a policy": (Retry(delays_s=(10, 3600)), 0, ValueError(), 3),
-    "a policy's last": (Retry(delays_s=(10, 3600)), 5, ValueError(), 17),
+    "a policy": (Retry(delays=(10, 3600)), 0, ValueError(), 3),
+    "a policy's last": (Retry(delays=(10, 3600)), 5, ValueError(), 17),
     "said by the handler": (Retry(), 0, RetryLater(61), 6),
     "longer than any": (Retry(), 0, RetryLater(1e6), 18),
     "at once": (Retry(), 0, RetryLater(0), 1),
@@ -406,7 +407,7 @@ async def test_a_queue_is_not_taken_while_its_offset_is_unknown() -> None:
 STARTS = {
     "last": (Start.LAST, None, 3),
     "first": (Start.FIRST, None, 1),
-    "time": (Start.at(1_700_000_000_000), None, 2),
+    "time": (Start.at(datetime.fromtimestamp(1_700_000_000, UTC)), None, 2),
     "committed": (Start.LAST, 1, 1),
     "committed counts before first": (Start.FIRST, 2, 2),
 }
@@ -475,6 +476,19 @@ async def test_a_broker_that_does_not_know_us_is_told_of_us_first() -> None:
         here.broker.store(b"one")
         await here.advance(1)
         await until(lambda: handler.bodies == [b"one"])
+
+
+async def test_a_broker_that_missed_our_first_heartbeat_hears_the_next_soon() -> None:
+    async with world() as here:
+        beat = here.server.answers[BEAT]
+        here.server.answers[BEAT] = refusing(ResponseCode.SYSTEM_ERROR)
+        consumer = here.client.push_consumer(GROUP, Kept())
+        consumer.subscribe(TOPIC)
+        await consumer.start()
+        await settle()
+        here.server.answers[BEAT] = beat
+        await here.advance(3)  # long before the heartbeat that is sent every thirty seconds
+        await until(lambda: consumer.queues)
 
 
 async def test_a_broker_that_throttles_is_asked_again_soon() -> None:
@@ -568,7 +582,7 @@ async def test_closing_waits_for_handlers_commits_and_leaves() -> None:
 async def test_closing_does_not_wait_for_ever() -> None:
     async with world() as here:
         handler = Kept(at_once=False)
-        consumer = await started(here, handler, drain_s=3)
+        consumer = await started(here, handler, drain=3)
         here.broker.store(b"one")
         await until(lambda: handler.messages)
         closing = asyncio.create_task(consumer.close())

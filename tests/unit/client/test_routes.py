@@ -151,3 +151,20 @@ async def test_without_automatic_creation_an_unknown_topic_cannot_be_written() -
 async def test_a_topic_without_queues_cannot_be_written() -> None:
     with pytest.raises(RouteNotFound, match="no queue"):
         await RouteCache(Asked(t=0)).for_writing("t")
+
+
+async def test_topics_asked_for_once_do_not_stay_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ariane.client.routes.ROUTES_MAX", 3)
+
+    async def look_up(topic: str) -> TopicRoute | None:
+        if topic.startswith("no"):
+            return None
+        return route_of(topic, TopicRouteData(brokers=[A], queues=[queues("a")]))
+
+    cache = RouteCache(look_up)
+    for number in range(100):
+        await cache.for_reading(f"t{number}")
+        with pytest.raises(RouteNotFound):
+            await cache.for_reading(f"no{number}")
+    assert [route.topic for route in cache] == ["t97", "t98", "t99"]
+    assert len(cache._locks) == 0

@@ -9,7 +9,7 @@ from ariane.clock import ManualClock
 from ariane.codes import RequestCode
 from ariane.errors import ClientError, ConnectionLost
 from ariane.protocol import fastjson
-from ariane.protocol.bodies import HeartbeatData
+from ariane.protocol.bodies import ConsumerData, HeartbeatData
 from tests.unit.client.fake import client_of, running, silent
 
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
@@ -28,11 +28,12 @@ async def test_brokers_hear_of_a_producer_at_once_and_every_thirty_seconds() -> 
         await cluster.brokers["a"].received(BEAT, 2)
 
 
-async def test_a_consumer_group_is_told_and_one_that_only_looks_is_not() -> None:
+async def test_a_consumer_group_is_told_and_who_only_looks_at_it_is_not() -> None:
     async with running("a", orders=1) as cluster, client_of(cluster) as client:
         await client.pull_consumer().queues("orders")
-        assert not cluster.brokers["a"].of(BEAT)
         await client.pull_consumer("billing").queues("orders")
+        assert not cluster.brokers["a"].of(BEAT)
+        client.session.add_consumer(ConsumerData(group="billing", consume_type="CONSUME_ACTIVELY"))
         (command,) = await cluster.brokers["a"].received(BEAT)
         (consumer,) = fastjson.decode(command.body, HeartbeatData).consumers
         assert (consumer.group, consumer.consume_type) == ("billing", "CONSUME_ACTIVELY")
@@ -42,7 +43,7 @@ async def test_a_client_takes_its_leave() -> None:
     async with running("a", orders=1) as cluster:
         async with client_of(cluster) as client:
             client.producer("p")
-            client.pull_consumer("g")
+            client.session.add_consumer(ConsumerData(group="g"))
             await client.send("orders", b"x")
             await cluster.brokers["a"].received(BEAT)
         goodbyes = cluster.brokers["a"].of(RequestCode.UNREGISTER_CLIENT)
@@ -121,3 +122,39 @@ async def test_groups_must_have_a_name_that_brokers_take(group: str) -> None:
             client.producer(group)
         with pytest.raises(ClientError, match="group name"):
             client.pull_consumer(group)
+
+
+async def test_closing_takes_every_step_whatever_an_earlier_one_raised() -> None:
+    async with running("a", orders=1) as cluster, client_of(cluster) as client:
+        future = await client.submit("orders", b"x")
+
+        async def fail() -> None:
+            raise OSError("the disk is full")
+
+        client.session.before_close.append(fail)
+        with pytest.raises(OSError, match="the disk is full"):
+            await client.close()
+        assert future.done()
+        assert not client.session.is_open
+        await client.close()
+
+
+async def test_closing_goes_on_when_its_caller_is_cancelled() -> None:
+    async with running("a", orders=1) as cluster, client_of(cluster) as client:
+        may_go_on, begun, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def step() -> None:
+            begun.set()
+            await may_go_on.wait()
+            ended.set()
+
+        client.session.before_close.append(step)
+        closing = asyncio.create_task(client.close())
+        await begun.wait()
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        may_go_on.set()
+        await client.close()
+        assert ended.is_set()
+        assert not client.session.is_open

@@ -11,13 +11,13 @@ import pytest
 from ariane.client import Client
 from ariane.client.popping import Handle, batch_acks, give_handles
 from ariane.client.received import ReceivedMessage
+from ariane.client.records import decode
 from ariane.client.retrying import Retry
 from ariane.client.simple_consumer import SimpleConsumer
 from ariane.client.starting import Start
 from ariane.clock import ManualClock
 from ariane.codes import RequestCode, ResponseCode
 from ariane.errors import ClientError, ProtocolError
-from ariane.kernel.records import decode
 from ariane.protocol.bodies.pop import decode_batch_ack
 from ariane.protocol.command import Command, reply
 from ariane.protocol.headers import decode_header
@@ -175,7 +175,7 @@ async def test_messages_are_asked_for_and_acknowledged_one_by_one() -> None:
         consumer = client.simple_consumer("g", start=Start.FIRST)
         consumer.subscribe("orders", tags="x || y")
         broker.answers[POP] = lent(records(5, 6, TAGS="x"), "0 0 5", "0 0 5,6")
-        first, _ = await consumer.receive(8, invisible_s=30, wait_s=2)
+        first, _ = await consumer.receive(8, invisible=30, wait=2)
         assert decode_header(PopHeader, broker.of(POP)[0].ext) == PopHeader(
             group="g",
             topic="orders",
@@ -255,7 +255,7 @@ GIVEN_BACK = {
     "after the first try": (Retry(), 0, None, 10_000),
     "after the fifth": (Retry(), 4, None, 180_000),
     "after many": (Retry(max=99), 50, None, 7_200_000),
-    "by policy": (Retry(delays_s=(1, 2)), 1, None, 2_000),
+    "by policy": (Retry(delays=(1, 2)), 1, None, 2_000),
 }
 
 
@@ -310,7 +310,7 @@ NOTHING = (ResponseCode.POLLING_TIMEOUT, ResponseCode.PULL_NOT_FOUND)
 async def test_nothing_came(code: ResponseCode) -> None:
     async with running("a", orders=2) as cluster, client_of(cluster) as client:
         cluster.brokers["a"].answers[POP] = refusing(code)
-        assert await consumer_of(client).receive(wait_s=0) == []
+        assert await consumer_of(client).receive(wait=0) == []
 
 
 async def test_a_broker_with_nothing_is_asked_again_but_not_at_once() -> None:
@@ -318,7 +318,7 @@ async def test_a_broker_with_nothing_is_asked_again_but_not_at_once() -> None:
     async with running("a", orders=2) as cluster, client_of(cluster, clock) as client:
         broker = cluster.brokers["a"]
         broker.answers[POP] = refusing(ResponseCode.POLLING_FULL)
-        received = asyncio.create_task(consumer_of(client).receive(wait_s=1))
+        received = asyncio.create_task(consumer_of(client).receive(wait=1))
         await broker.received(POP)
         await settle()
         assert len(broker.of(POP)) == 1
@@ -336,7 +336,7 @@ async def test_of_several_brokers_the_one_that_has_something_is_asked() -> None:
             broker.answers[POP] = refusing(ResponseCode.POLLING_TIMEOUT)
             broker.answers[NOTIFY] = silent
         consumer = consumer_of(client)
-        received = asyncio.create_task(consumer.receive(wait_s=10))
+        received = asyncio.create_task(consumer.receive(wait=10))
         await cluster.brokers["a"].received(NOTIFY)
         (waiting,) = await cluster.brokers["b"].received(NOTIFY)
         assert waiting.ext["pollTime"] == "10000"
@@ -355,7 +355,7 @@ async def test_waiting_at_several_brokers_ends() -> None:
         for broker in cluster.brokers.values():
             broker.answers[POP] = refusing(ResponseCode.POLLING_TIMEOUT)
             broker.answers[NOTIFY] = silent
-        received = asyncio.create_task(consumer_of(client).receive(wait_s=10))
+        received = asyncio.create_task(consumer_of(client).receive(wait=10))
         await cluster.brokers["a"].received(NOTIFY)
         await cluster.brokers["b"].received(NOTIFY)
         clock.advance(20)
@@ -382,7 +382,7 @@ async def test_an_ordered_pop_whose_answer_was_lost_is_the_same_attempt() -> Non
         broker = cluster.brokers["a"]
         consumer = consumer_of(client, orderly=True)
         broker.answers[POP] = silent
-        lost = asyncio.create_task(consumer.receive(wait_s=1))
+        lost = asyncio.create_task(consumer.receive(wait=1))
         await broker.received(POP)
         clock.advance(12)
         with pytest.raises(ClientError):
@@ -404,7 +404,7 @@ async def test_what_cannot_be_asked_for() -> None:
         with pytest.raises(ClientError, match="1 to 32"):
             await consumer.receive(33)
         with pytest.raises(ClientError, match="for some time"):
-            await consumer.receive(invisible_s=0)
+            await consumer.receive(invisible=0)
         with pytest.raises(ClientError, match="topic name"):
             consumer.subscribe("a b")
 
@@ -414,7 +414,7 @@ async def test_it_is_a_member_while_it_is_open() -> None:
         broker = cluster.brokers["a"]
         broker.answers[POP] = refusing(ResponseCode.POLLING_TIMEOUT)
         async with consumer_of(client) as consumer:
-            await consumer.receive(wait_s=0)
+            await consumer.receive(wait=0)
             (command,) = await broker.received(RequestCode.HEART_BEAT)
             assert b'"CONSUME_POP"' in command.body
         (goodbye,) = broker.of(RequestCode.UNREGISTER_CLIENT)

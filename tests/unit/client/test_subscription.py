@@ -3,9 +3,9 @@
 import pytest
 
 from ariane.client.received import ReceivedMessage
+from ariane.client.records import decode
 from ariane.client.subscription import Filter, filter_of, subscription_of
 from ariane.errors import ClientError
-from ariane.kernel.records import decode
 from tests.unit.client.fake import record
 
 FILTERS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 
@@ -128,7 +129,7 @@ def test_polling(client: Client) -> None:
         consumer.resume([queue])
         assert len(consumer.poll(5)) == 2
         assert consumer.seek_to_end(queue) == 2
-        assert consumer.seek_to_time(queue, 0) == 0
+        assert consumer.seek_to_time(queue, datetime.fromtimestamp(0, UTC)) == 0
 
 
 def test_being_lent_messages(client: Client) -> None:
@@ -138,14 +139,14 @@ def test_being_lent_messages(client: Client) -> None:
         consumer.subscribe("orders")
         received: list[ReceivedMessage] = []
         while len(received) < 3:
-            received += consumer.receive(wait_s=5)
+            received += consumer.receive(wait=5)
         first, *others = received
         first.extend(30)
         with first:
             pass
         consumer.ack(others)
         assert all(message.is_settled for message in received)
-        assert consumer.receive(wait_s=0) == []
+        assert consumer.receive(wait=0) == []
 
 
 def test_running_until_a_signal(broker: EmbeddedBroker) -> None:

@@ -156,7 +156,7 @@ async def test_batches_are_told_message_by_message() -> None:
             return reply(command, header=stored)
 
         broker.answers[RequestCode.SEND_BATCH_MESSAGE] = two
-        async with await tracing(cluster, clock, linger_ms=0) as client:
+        async with await tracing(cluster, clock, linger=0) as client:
             sends = [await client.submit("orders", b"x") for _ in range(2)]
             clock.advance(0)
             receipts = await asyncio.gather(*sends)
@@ -212,7 +212,7 @@ async def test_calls_of_handlers_are_told_of(is_async: bool) -> None:
         async with Client(broker.name_server, trace=True) as client:
             receipt = await client.send("orders", b"x", keys="k1 k2")
             handler = note_and_wait if is_async else note
-            retry = Retry(delays_s=(1,))
+            retry = Retry(delays=(1,))
             consumer = client.push_consumer("billing", handler, start=Start.FIRST, retry=retry)
             consumer.subscribe("orders")
             async with consumer:

@@ -213,6 +213,7 @@ async def test_a_checker_answers_for_its_group(
         )
 
 
+@pytest.mark.provokes("a checker failed")
 async def test_a_plain_function_may_check_and_one_that_fails_does_not_know() -> None:
     async with running("a", orders=4) as cluster, client_of(cluster) as client:
         broker = cluster.brokers["a"]

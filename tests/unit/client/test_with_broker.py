@@ -36,6 +36,7 @@ async def test_transactions_end_as_their_blocks_do(ariane_broker: EmbeddedBroker
     assert (message.body, message.message_id) == (b"kept", transaction.message_id)
 
 
+@pytest.mark.ariane(enableTopicMessageTypeCheck=True)
 def test_a_topic_of_one_type_takes_only_that(ariane_broker: EmbeddedBroker) -> None:
     with Client(ariane_broker.name_server) as client:
         client.admin.create_topic("reminders", message_type="DELAY")
@@ -151,11 +152,11 @@ def test_every_way_to_send(ariane_broker: EmbeddedBroker) -> None:
     ]
 
 
-@pytest.mark.parametrize("linger_ms", [None, 0, 1])
+@pytest.mark.parametrize("linger", [None, 0, 0.001])
 async def test_receipts_tell_where_each_message_is(
-    ariane_broker: EmbeddedBroker, linger_ms: float | None
+    ariane_broker: EmbeddedBroker, linger: float | None
 ) -> None:
-    async with ariane.Client(ariane_broker.name_server, linger_ms=linger_ms) as client:
+    async with ariane.Client(ariane_broker.name_server, linger=linger) as client:
         receipts = await asyncio.gather(
             *(client.send("orders", b"%d" % number) for number in range(200))
         )

@@ -61,6 +61,7 @@ def make_topics(broker: EmbeddedBroker, topics: list[str]) -> None:
             client.admin.create_topic(topic, write_queue_count=4)
 
 
+@pytest.mark.ariane(enableTopicMessageTypeCheck=True)
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
 def test_code_runs_and_prints_what_the_page_says(
     page: Path, ariane_broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

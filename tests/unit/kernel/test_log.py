@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ariane.disk import SimulatedDisk
 from ariane.kernel import log as kernel
 from ariane.kernel.hashing import java_hash
+from ariane.kernel.index import Index, index_file_bytes
+from ariane.kernel.queue import Queue
 from ariane.protocol.message import decode_properties
 
 HOST = bytes([127, 0, 0, 1]) + struct.pack(">i", 10911)
@@ -36,25 +39,25 @@ class Bench:
 
     segment_bytes: int = 4096
     host: bytes = HOST
-    buffers: list[bytearray] = field(default_factory=list)
-    queues: dict[tuple[bytes, int], kernel.Queue] = field(default_factory=dict)
+    buffers: list[memoryview] = field(default_factory=list)
+    queues: dict[tuple[bytes, int], Queue] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.disk = SimulatedDisk()
         self.log = kernel.Log(self.segment_bytes, self.host, delays_ms=[1000, 5000])
-        self.index = kernel.Index(
-            bytearray(kernel.index_file_bytes(SLOTS, ENTRIES)), SLOTS, ENTRIES
-        )
+        self.index = Index(bytearray(index_file_bytes(SLOTS, ENTRIES)), SLOTS, ENTRIES)
         self.add_segment()
 
     def add_segment(self) -> None:
-        self.buffers.append(bytearray(self.segment_bytes))
-        self.log.add(self.segment_bytes * (len(self.buffers) - 1), self.buffers[-1])
+        position = len(self.buffers) * self.segment_bytes
+        file = self.disk.mapped(f"{position}", self.segment_bytes, create=True)
+        self.buffers.append(file.buffer)
+        self.log.add(position, file.buffer)
+        self.log.write_by(file.open_descriptor())
 
-    def queue(self, topic: bytes, queue_id: int) -> kernel.Queue:
+    def queue(self, topic: bytes, queue_id: int) -> Queue:
         if (topic, queue_id) not in self.queues:
-            queue = kernel.Queue(
-                topic, queue_id, 20 * 500, is_schedule=topic.startswith(b"SCHEDULE")
-            )
+            queue = Queue(topic, queue_id, 20 * 500, is_schedule=topic.startswith(b"SCHEDULE"))
             queue.add(0, bytearray(20 * 500))
             queue.reserved_end = 500
             self.queues[topic, queue_id] = queue
@@ -82,7 +85,8 @@ class Bench:
                 break
             self.log.seal()
             self.add_segment()
-        self.log.visible = self.log.end
+        self.log.store()
+        self.log.visible = self.log.stored
         return placed
 
     def read(
@@ -206,7 +210,7 @@ def test_reading_stops_at_what_is_visible_and_at_its_limits() -> None:
     assert bench.read(b"T", 0, only_a)[1:] == (20, 40)
     assert bench.read(b"T", 0, kernel.Tags([5]))[1:] == (0, 40)
     bench.log.visible = bench.queue(b"T", 0).entry(10)[0]
-    assert bench.queue(b"T", 0).visible_end(bench.log) == 10
+    assert bench.log.visible_end(bench.queue(b"T", 0)) == 10
     assert bench.read(b"T", 8)[1:] == (2, 10)
 
 
@@ -245,9 +249,9 @@ def test_a_lost_sector_in_the_properties_ends_the_log() -> None:
 
 def scan_into_new_queues(bench: Bench) -> tuple[int, int, int]:
     bench.queues = {}
-    bench.index = kernel.Index(bytearray(kernel.index_file_bytes(SLOTS, ENTRIES)), SLOTS, ENTRIES)
+    bench.index = Index(bytearray(index_file_bytes(SLOTS, ENTRIES)), SLOTS, ENTRIES)
 
-    def pad(queue: kernel.Queue, queue_offset: int) -> bool:
+    def pad(queue: Queue, queue_offset: int) -> bool:
         queue.pad(queue.end, queue_offset)
         queue.end = queue_offset
         return True
@@ -292,7 +296,7 @@ def test_a_scan_rebuilds_exactly_what_appends_wrote(
     assert [bench.index.entry(number) for number in range(1, bench.index.next)] == index
 
 
-def queue_entries(queue: kernel.Queue) -> list[tuple[int, int, int] | None]:
+def queue_entries(queue: Queue) -> list[tuple[int, int, int] | None]:
     return [queue.entry(number) for number in range(queue.end)]
 
 
@@ -313,9 +317,9 @@ def test_index_repair_keeps_every_key_before_the_damage(count: int, data: st.Dat
     bench = Bench(segment_bytes=1 << 16)
     for number in range(count):
         bench.append(b"T", 0, b"x", b"UNIQ_KEY\x01U%d\x02KEYS\x01k%d\x02" % (number, number))
-    size = kernel.index_file_bytes(SLOTS, ENTRIES)
+    size = index_file_bytes(SLOTS, ENTRIES)
     lost_from = data.draw(st.integers(1, bench.index.next), label="first lost entry")
-    rebuilt = kernel.Index(bytearray(size), SLOTS, ENTRIES)
+    rebuilt = Index(bytearray(size), SLOTS, ENTRIES)
     for entry in range(1, lost_from):
         log_offset = bench.index.entry(entry)[1]
         key = b"U%d" if entry % 2 else b"k%d"
@@ -330,8 +334,8 @@ def test_index_repair_keeps_every_key_before_the_damage(count: int, data: st.Dat
 
 
 def test_index_repair_ends_at_an_entry_whose_first_sector_was_lost() -> None:
-    buffer = bytearray(kernel.index_file_bytes(SLOTS, ENTRIES))
-    index = kernel.Index(buffer, SLOTS, ENTRIES)
+    buffer = bytearray(index_file_bytes(SLOTS, ENTRIES))
+    index = Index(buffer, SLOTS, ENTRIES)
     for number in range(10):
         index.put_key(b"T", b"k%d" % number, 100 * number, NOW_MS)
     torn_at = 40 + SLOTS * 4 + 20 * 6
@@ -347,13 +351,13 @@ def test_queue_end_is_found_behind_torn_entries() -> None:
     synced = queue.entry(60)[0]
     for number in (61, 62, 63, 80):
         queue.clear(number, number + 1)
-    assert queue.end_below(bench.log, synced) == 60
+    assert bench.log.end_below(queue, synced) == 60
     assert queue.first_from(synced) == 60
 
 
 def test_a_chain_that_leads_nowhere_ends_the_query() -> None:
-    buffer = bytearray(kernel.index_file_bytes(SLOTS, ENTRIES))
-    index = kernel.Index(buffer, SLOTS, ENTRIES)
+    buffer = bytearray(index_file_bytes(SLOTS, ENTRIES))
+    index = Index(buffer, SLOTS, ENTRIES)
     index.put_key(b"T", b"k", 5, NOW_MS)
     at = 40 + SLOTS * 4 + 20 + 16
     buffer[at : at + 4] = struct.pack(">i", 1)  # the entry names itself as its predecessor
@@ -363,11 +367,11 @@ def test_a_chain_that_leads_nowhere_ends_the_query() -> None:
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 30)), max_size=ENTRIES - 1))
 def test_slots_on_the_table_say_what_slots_in_the_file_do(steps: list[tuple[bool, int]]) -> None:
     """Taken and put back at any time, with keys between; the file is the same in the end."""
-    size = kernel.index_file_bytes(SLOTS, ENTRIES)
+    size = index_file_bytes(SLOTS, ENTRIES)
     plain, taken = bytearray(size), bytearray(size)
     by_file, by_table = (
-        kernel.Index(plain, SLOTS, ENTRIES),
-        kernel.Index(taken, SLOTS, ENTRIES),
+        Index(plain, SLOTS, ENTRIES),
+        Index(taken, SLOTS, ENTRIES),
     )
     for number, (takes, key) in enumerate(steps):
         if takes:
@@ -390,9 +394,9 @@ def test_slots_on_the_table_say_what_slots_in_the_file_do(steps: list[tuple[bool
 
 
 def test_slots_on_the_table_are_rebuilt_there() -> None:
-    size = kernel.index_file_bytes(SLOTS, ENTRIES)
+    size = index_file_bytes(SLOTS, ENTRIES)
     data = bytearray(size)
-    index = kernel.Index(data, SLOTS, ENTRIES)
+    index = Index(data, SLOTS, ENTRIES)
     index.take_slots()
     for number in range(10):
         index.put_key(b"T", b"%d" % number, number * 100, 1000)
@@ -400,5 +404,5 @@ def test_slots_on_the_table_are_rebuilt_there() -> None:
     found = [index.query(b"T", b"%d" % number, 0, 1 << 60, 9) for number in range(10)]
     assert found == [[0], [100], [200], [300], [400], [], [], [], [], []]
     index.put_slots_back()
-    fresh = kernel.Index(data, SLOTS, ENTRIES)
+    fresh = Index(data, SLOTS, ENTRIES)
     assert [fresh.query(b"T", b"%d" % number, 0, 1 << 60, 9) for number in range(10)] == found

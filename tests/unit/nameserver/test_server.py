@@ -374,6 +374,19 @@ async def test_order_topics_reach_brokers_and_when_enabled_clients(peer: Peer) -
     assert (await peer.register("broker-a", A, "orders", "bills")).body == b""
 
 
+async def test_every_setting_of_apaches_name_server_is_shown_as_it_is(
+    world: World, peer: Peer
+) -> None:
+    answer = await peer.ask(request(RequestCode.GET_NAMESRV_CONFIG))
+    found = parse_properties(answer.body.decode())
+    assert found["listenPort"] == str(world.server.port) != "0"
+    assert found["bindAddress"] == "127.0.0.1"
+    assert found["configBlackList"] == "bindAddress;kvConfigPath;listenPort"
+    assert found["serverChannelMaxIdleTimeSeconds"] == "120"
+    assert {"clientRequestThreadPoolNums", "enableTopicList", "supportActingMaster"} <= found.keys()
+    assert {"serverWorkerThreads", "serverSocketBacklog", "useEpollNativeSelector"} <= found.keys()
+
+
 async def test_settings_are_shown_and_changed(world: World, peer: Peer) -> None:
     answer = await peer.ask(request(RequestCode.GET_NAMESRV_CONFIG))
     assert parse_properties(answer.body.decode())["brokerChannelExpiredTime"] == "120000"

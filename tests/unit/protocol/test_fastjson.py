@@ -259,3 +259,11 @@ def test_apache_config_file_comes_back_byte_for_byte() -> None:
     assert isinstance(offsets, dict)
     rewritten = {**value, "offsetTable": {int(str(level)): at for level, at in offsets.items()}}
     assert fastjson.dumps_pretty(rewritten) == golden  # type: ignore[arg-type]
+
+
+def test_a_member_of_any_form_is_no_deeper_than_the_rest() -> None:
+    """What could not be written again must not be taken in by the quick way either."""
+    nested = b'{"a":' * 40 + b"1" + b"}" * 40
+    body = b'{"subscriptionGroupTable":{"g":{"groupName":"g","groupRetryPolicy":%s}}}' % nested
+    with pytest.raises(ProtocolError, match="nested deeper"):
+        fastjson.decode(body, SubscriptionGroupTable)

@@ -128,12 +128,6 @@ BAD_RECORDS = {
     "huge body": record_bytes(message()).replace(
         struct.pack(">i", 6) + b"body", struct.pack(">i", 2**31 - 1) + b"body"
     ),
-    "topic not UTF-8": record_bytes(message(topic="\u20ac")).replace(
-        b"\xe2\x82\xac", b"\xff\xff\xff"
-    ),
-    "properties not UTF-8": record_bytes(message(properties={"\u20ac": "v"})).replace(
-        b"\xe2\x82\xac", b"\xff\xff\xff"
-    ),
 }
 
 
@@ -141,6 +135,16 @@ BAD_RECORDS = {
 def test_bad_record_is_refused(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode_records(data)
+
+
+def test_what_is_not_utf8_is_replaced_and_nothing_else() -> None:
+    written = record_bytes(message(topic="\u20ac", properties={"\u20ac": "v", "k": "w\u20ac"}))
+    (found,) = decode_records(written.replace(b"\xe2\x82\xac", b"\xd6\xd0!"))  # GBK
+    assert found.topic == "\ufffd\ufffd!"
+    assert found.properties == {"\ufffd\ufffd!": "v", "k": "w\ufffd\ufffd!"}
+    assert decode_batch(b"\0\0\0\x18" + bytes(16) + b"\0\x02\xd6\xd0") == [
+        BatchEntry(body=b"", properties="\ufffd\ufffd")
+    ]
 
 
 def test_names_of_a_message() -> None:

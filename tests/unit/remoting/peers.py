@@ -102,6 +102,7 @@ async def world(
     *,
     limits: ConnectionLimits | None = None,
     connections_max: int = 100,
+    host_connections_max: int = 100,
     unfinished_bytes_max: int = 1 << 30,
     decoder_of: DecoderOf | None = None,
 ) -> AsyncIterator[World]:
@@ -120,6 +121,7 @@ async def world(
         on_connect=accepted.put_nowait,
         on_close=closed.put_nowait,
         connections_max=connections_max,
+        host_connections_max=host_connections_max,
         unfinished_bytes_max=unfinished_bytes_max,
         limits=limits,
     )

@@ -55,6 +55,7 @@ async def test_both_sides_ask_at_once_with_the_same_opaques() -> None:
             assert answers[2 * number + 1].body == b"client says %d" % number
 
 
+@pytest.mark.provokes("handler failed")
 async def test_one_way_requests_are_never_answered() -> None:
     handled = []
 
@@ -165,6 +166,7 @@ async def test_a_broken_connection_fails_what_waits_on_it() -> None:
         client.send(request(1))  # dropped in silence
 
 
+@pytest.mark.provokes("handler failed")
 async def test_errors_of_a_handler_become_answers(caplog: pytest.LogCaptureFixture) -> None:
     def handler(connection: Connection, command: Command) -> Command | None:
         if command.code == 1:
@@ -396,6 +398,7 @@ async def test_requests_after_closing_are_not_handled() -> None:
         assert handled == [0]
 
 
+@pytest.mark.provokes("close callback failed")
 async def test_a_close_callback_that_fails_does_not_silence_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -34,6 +34,7 @@ async def test_a_timer_set_earlier_than_all_others_wakes_the_loop() -> None:
     driver.stop()
 
 
+@pytest.mark.provokes("timer failed")
 async def test_a_timer_that_fails_does_not_stop_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

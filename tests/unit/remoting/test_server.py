@@ -6,6 +6,8 @@ import asyncio
 import importlib
 import logging
 import select
+import socket
+import struct
 
 import pytest
 
@@ -18,9 +20,8 @@ from tests.unit.remoting.peers import echo, soon, world
 
 
 async def test_connections_over_the_cap_are_closed_and_counted(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("ariane.remoting.server.HOST_SHARE", 1.0)
     async with world(echo, connections_max=3) as around:
         inside = [await around.connect() for _ in range(3)]
         for client in inside:
@@ -39,7 +40,7 @@ async def test_connections_over_the_cap_are_closed_and_counted(
 
 
 async def test_one_address_cannot_take_every_connection() -> None:
-    async with world(echo, connections_max=8) as around:
+    async with world(echo, connections_max=8, host_connections_max=6) as around:
         inside = [await around.connect_raw() for _ in range(6)]
         outside = await around.connect_raw()
         assert await outside.receive() is None
@@ -146,7 +147,7 @@ async def test_a_port_in_use_is_an_error_that_leaves_nothing_running() -> None:
 
 
 async def test_a_thousand_connections_come_and_go() -> None:
-    async with world(echo, connections_max=2000) as around:
+    async with world(echo, connections_max=2000, host_connections_max=2000) as around:
         for _ in range(10):
             clients = await asyncio.gather(*(around.connect() for _ in range(100)))
             await soon(asyncio.gather(*(client.request(request(1), 9.0) for client in clients)))
@@ -169,3 +170,23 @@ async def test_where_there_is_no_epoll_the_loop_watches_the_sockets(
         client = await around.connect()
         answer = await soon(client.request(request(1, body=bytes(1 << 20)), 1.0))
         assert len(answer.body) == 1 << 20
+
+
+async def test_a_peer_that_is_gone_before_it_was_accepted_leaves_nothing_behind() -> None:
+    taken: list[Connection] = []
+
+    def decoder_of(connection: Connection) -> FrameReader:
+        taken.append(connection)
+        assert connection.peer[0], "a connection without a peer"
+        return CommandDecoder()
+
+    async with world(echo, decoder_of=decoder_of) as around:
+        for _ in range(5):
+            with socket.create_connection(("127.0.0.1", around.server.port)) as hasty:
+                hasty.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client = await around.connect()
+        assert (await soon(client.request(request(1), 1.0))).code == 0
+        *gone, stayed = taken
+        for connection in gone:
+            await soon(connection.wait_lost())
+        assert around.server.connections == {stayed}

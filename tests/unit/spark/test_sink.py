@@ -276,6 +276,7 @@ def test_parts_are_published_in_the_order_of_partitions(ariane_broker: EmbeddedB
         part = write(ariane_broker, batch_of(f"part{partition}"))
         part.partition = partition
         parts.append(part)
+    assert [part.partition for part in parts_of(parts)] == [0, 1, 2]
     # The chunks all say partition 0; of one partition only one attempt may be published.
     with pytest.raises(ClientError, match="where chunk 1 belongs"):
         publish_parts(sink.options, Batch("query", 0), parts_of(parts))

@@ -8,6 +8,9 @@ from random import Random
 from ariane.clock import ManualClock
 from ariane.config import StoreConfig
 from ariane.disk import CrashMode, Disk, SimulatedDisk
+from ariane.kernel.index import Index
+from ariane.kernel.log import Log
+from ariane.kernel.queue import Queue
 from ariane.protocol.message import StoredMessage, decode_records
 from ariane.store.messages import BatchEntry, NewBatch, NewMessage, Placed
 from ariane.store.store import Store
@@ -85,6 +88,23 @@ def read_all(store: Store, topic: str = "T", queue_id: int = 0) -> list[StoredMe
         assert part.next_offset > first
         first = part.next_offset
     return found
+
+
+def place(log: Log, queue: Queue, body: bytes, index: Index | None = None) -> int:
+    """Have the kernel place a record, as its lane does: on the desk, until somebody stores it."""
+    return log.append(
+        queue,
+        index,
+        body,
+        b"",
+        flag=0,
+        system_flag=0,
+        born_ms=1,
+        born_host=bytes(8),
+        reconsume_times=0,
+        prepared_offset=0,
+        now_ms=1,
+    )
 
 
 def bodies(store: Store, topic: str = "T", queue_id: int = 0) -> list[bytes]:

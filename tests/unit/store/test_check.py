@@ -11,6 +11,9 @@ import pytest
 
 from ariane.clock import ManualClock
 from ariane.disk import CrashMode, RealDisk, SimulatedDisk
+from ariane.disk.simulated import SimulatedFile
+from ariane.store import check as checking
+from ariane.store import check_index
 from ariane.store.check import check
 from ariane.store.store import Store
 
@@ -261,3 +264,39 @@ def test_a_checkpoint_ahead_of_the_log_is_told() -> None:
     last = disk.names("commitlog")[-1][0]
     disk.mapped(f"commitlog/{last}", 8192).buffer[:] = bytes(8192)
     assert any("the checkpoint covers" in problem for problem in check(disk, SMALL).problems)
+
+
+def test_a_walk_in_windows_finds_the_same_and_lets_go_of_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = stopped()
+    disk.mapped(f"commitlog/{8192:020d}", 8192).buffer[150:151] = b"!"
+    at_once = check(disk, SMALL)
+    forgotten: dict[str, list[tuple[int, int]]] = {}
+    told: list[int] = []
+    monkeypatch.setattr(
+        SimulatedFile,
+        "forget",
+        lambda file, first, end: forgotten.setdefault(file.path, []).append((first, end)),
+    )
+    monkeypatch.setattr(checking, "WINDOW_BYTES", 1000)
+    monkeypatch.setattr(check_index, "STRETCH_BYTES", 3 * 20)
+    assert check(disk, SMALL, progress=lambda walked, _: told.append(walked)) == at_once
+    assert told == sorted(told) and len(told) > 10
+    log = forgotten[f"commitlog/{0:020d}"]
+    assert [end for _, end in log if end < 8000] == [1000 * i for i in range(1, 8)]
+    assert forgotten[QUEUE] == [(0, SMALL.queue_file_bytes)]
+    entries = forgotten[index_of(disk)]
+    assert [first for first, _ in entries[1:]] == [end for _, end in entries[:-1]]
+
+
+def test_keys_are_compared_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_index, "GATHERED_MAX", 8)
+    disk = stopped()
+    assert check(disk, SMALL).key_count == 83
+    path = index_of(disk)
+    size = dict(disk.names("index"))[path.partition("/")[2]]
+    disk.mapped(path, size).buffer[68 + 20 : 68 + 20 * 27] = bytes(20 * 26)  # 13 records' keys
+    problems = check(disk, SMALL).problems
+    assert sum("lacks keys of the record at" in problem for problem in problems) == 10
+    assert "the index lacks keys of 13 records in all" in problems

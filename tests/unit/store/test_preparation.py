@@ -11,7 +11,8 @@ import pytest
 
 from ariane.clock import ManualClock
 from ariane.disk import MappedFile, RealDisk
-from ariane.kernel.log import Log, Queue
+from ariane.kernel.log import Log
+from ariane.kernel.queue import Queue
 from ariane.store.background import InlineLane
 from ariane.store.preparation import Preparation
 from ariane.store.queues import AHEAD_BYTES, CHUNK_BYTES, ENTRY_BYTES, Queues

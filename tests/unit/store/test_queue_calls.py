@@ -9,8 +9,10 @@ from random import Random
 
 import pytest
 
-from ariane.disk import RealDisk
-from ariane.kernel.log import Log, Queue
+from ariane.disk import RealDisk, SimulatedDisk
+from ariane.disk.real import RealMappedFile
+from ariane.kernel.log import Log
+from ariane.kernel.queue import Queue
 from ariane.store import queues
 from ariane.store.queues import ENTRY_BYTES, Queues
 
@@ -26,7 +28,9 @@ class Shelf:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.log = Log(8 << 20, HOST)
-        self.log.add(0, bytearray(8 << 20))
+        file = SimulatedDisk().mapped("segment", 8 << 20, create=True)
+        self.log.add(0, file.buffer)
+        self.log.write_by(file.open_descriptor())
         self.queues = Queues(RealDisk(root), self.log, FILE_BYTES)
         self.queues.load()
 
@@ -143,10 +147,10 @@ def test_only_so_many_queues_have_descriptors(
 def test_a_queue_goes_on_by_its_map_where_no_file_can_be_opened(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_: int) -> int:
+    def refuse(_: RealMappedFile) -> int:
         raise OSError(24, "too many open files")
 
-    monkeypatch.setattr(os, "dup", refuse)
+    monkeypatch.setattr(RealMappedFile, "open_descriptor", refuse)
     queue = shelf.queue()
     shelf.place(queue, 2 * LONG)
     assert not queue.writes_by_calls

@@ -323,7 +323,7 @@ def test_a_torn_index_page_costs_no_key_without_a_claim() -> None:
 
 
 def test_staged_records_point_only_at_what_was_copied() -> None:
-    disk, store, clock = life(20, staging_enabled=True)
+    disk, store, clock = life(20, transient_pool_enabled=True)
     store.checkpoint()
     for i in range(20, 40):
         append(store, b"%d" % i, KEYS=f"k{i}")

@@ -16,7 +16,7 @@ from ariane.store.check import check
 from ariane.store.flush import ThreadSyncing
 from ariane.store.store import Store
 
-from .shelf import HOST, append, bodies, config_with
+from .shelf import HOST, append, bodies, config_with, place
 
 CONFIG = config_with(flush_mode="SYNC_FLUSH", disk_stop_ratio=1.0, force_clean_enabled=False)
 
@@ -29,16 +29,14 @@ class File:
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
         self.has_descriptor = True
-        self.forgotten = False
+        self.opened: list[int] = []
         self._descriptor = descriptor
 
-    def descriptor(self) -> int:
+    def open_descriptor(self) -> int:
         if self._descriptor < 0:
             raise OSError(24, "too many open files")
-        return self._descriptor
-
-    def forget_descriptor(self) -> None:
-        self.forgotten = True
+        self.opened.append(os.dup(self._descriptor))
+        return self.opened[-1]
 
 
 @asynccontextmanager
@@ -110,7 +108,38 @@ def test_files_are_synced_in_order_and_full_ones_let_go(tmp_path: Path) -> None:
         files.append(File(name, os.open(tmp_path / name, os.O_RDWR)))
     happened, error = asyncio.run(synced(*files))
     assert (happened, error) == ([], None)
-    assert all(file.forgotten for file in files)
+    for file in files:
+        (descriptor,) = file.opened
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
+        os.close(file._descriptor)
+
+
+def test_a_sync_claims_only_what_was_in_the_file_when_it_began(tmp_path: Path) -> None:
+    """The sync before may end within a round, while records of that round lie on the desk."""
+
+    async def run() -> None:
+        async with running(tmp_path) as store:
+            append(store, b"first")
+            placed = place(store.log, store.queue("T", 0), b"on the desk", store.index)
+            assert store.log.stored == placed  # as the lane leaves it until its round ends
+            store._flushed()
+            assert store.log.stored == store.log.end
+            await flushed(store)
+            segment = (tmp_path / "commitlog" / f"{0:020d}").read_bytes()
+            assert b"on the desk" in segment[placed : store.flushed]
+
+    asyncio.run(run())
+
+
+def test_a_sync_beyond_what_is_in_the_file_is_refused(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(tmp_path) as store:
+            append(store, b"first")
+            with pytest.raises(AssertionError, match="not in the file"):
+                store._flusher.flush(store.log.end + 1)
+
+    asyncio.run(run())
 
 
 def test_a_failed_sync_is_marked_before_anybody_hears_of_it() -> None:
@@ -140,7 +169,7 @@ def test_a_failed_sync_turns_the_store_read_only(
         async with running(tmp_path) as store:
             append(store, b"safe")
             await flushed(store)
-            monkeypatch.setattr("ariane.disk.real.RealMappedFile.descriptor", lambda self: writing)
+            monkeypatch.setattr(ThreadSyncing, "_descriptor_of", lambda self, file: writing)
             append(store, b"not safe")
             await flushed(store)
             assert store.read_only_reason is not None

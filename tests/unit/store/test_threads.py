@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -14,9 +15,11 @@ import pytest
 from ariane.clock import SystemClock
 from ariane.config import StoreConfig
 from ariane.disk import RealDisk
+from ariane.errors import StoreError
 from ariane.store.background import ThreadLane
 from ariane.store.check import check
 from ariane.store.store import Store
+from ariane.store.timer_store import TimerStore
 
 from .shelf import HOST, append, bodies, config_with
 
@@ -64,10 +67,10 @@ def test_a_stop_in_the_middle_of_everything_is_clean(tmp_path: Path) -> None:
     loop = Loop()
     for staged in (False, True):
         config = config_with(
-            staging_enabled=staged,
+            transient_pool_enabled=staged,
             flush_interval_ms=1,
             checkpoint_interval_ms=1,
-            staging_commit_interval_ms=1,
+            transient_pool_commit_interval_ms=1,
             **FULL_DISK,
         )
         with running(tmp_path, loop, config) as store:
@@ -95,7 +98,7 @@ def test_no_threads_and_no_maps_are_left(tmp_path: Path) -> None:
     before = threading.active_count()
     with running(tmp_path, Loop(), config_with(**FULL_DISK)) as store:
         append(store, b"1")
-        assert threading.active_count() == before + 4
+        assert threading.active_count() == before + 3
     del store
     assert threading.active_count() == before
     assert str(tmp_path) not in Path("/proc/self/maps").read_text()
@@ -115,3 +118,58 @@ def test_a_lane_keeps_its_order_and_carries_errors() -> None:
     lane.close()
     lane.run(lambda: 3, lambda future: done.append(future.result()))
     assert done[-1] == 3
+
+
+def test_a_store_that_cannot_be_opened_leaves_no_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(*_: object, **__: object) -> None:
+        raise OSError(5, "Input/output error", "timerwheel")
+
+    before = threading.active_count()
+    with monkeypatch.context() as patch:
+        patch.setattr(TimerStore, "recover", unreadable)
+        with pytest.raises(StoreError, match="cannot be opened"):
+            Store.open(
+                config_with(**FULL_DISK),
+                RealDisk(tmp_path),
+                SystemClock(),
+                store_host=HOST,
+                post=Loop().post,
+            )
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("flush_mode", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_deleting_topics_syncs_nothing_on_the_loop_and_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flush_mode: str
+) -> None:
+    loop = Loop()
+    config = config_with(flush_mode=flush_mode, segment_bytes=1 << 20, **FULL_DISK)
+    gone: list[Exception | None] = []
+    with running(tmp_path, loop, config) as store:
+        for i in range(50):
+            append(store, b"%d" % i)
+            append(store, b"%d" % i, "U")
+            append(store, b"%d" % i, "kept")
+        for name in ("fsync", "fdatasync", "sync"):
+            call = getattr(os, name)
+            monkeypatch.setattr(os, name, partial(elsewhere, call, threading.get_ident()))
+        store.delete_topic("T", gone.append)
+        store.delete_topic("U", gone.append)
+        assert gone == []
+        for i in range(50, 60):
+            append(store, b"%d" % i, "kept")
+        loop.turn_until(lambda: len(gone) == 2)
+        assert gone == [None, None]
+        assert store.topics() == {"kept": [0]}
+        monkeypatch.undo()
+        loop.turn_until(lambda: store.flushed == store.written or flush_mode == "ASYNC_FLUSH")
+        assert bodies(store, "kept") == [b"%d" % i for i in range(60)]
+        append(store, b"anew")
+    assert check(RealDisk(tmp_path), config).is_sound
+
+
+def elsewhere(call: Callable[..., object], loop_thread: int, *arguments: int) -> object:
+    assert threading.get_ident() != loop_thread, "the loop waits for the disk"
+    return call(*arguments)

@@ -6,9 +6,11 @@ import pytest
 
 from ariane.config import StoreConfig
 from ariane.errors import DiskFull
-from ariane.kernel.log import Log, Queue
-from ariane.kernel.timer import Clockwork, TimerLog, Wheel
+from ariane.kernel.log import Log
+from ariane.kernel.queue import Queue
+from ariane.store.clockwork import Clockwork
 from ariane.store.timer_wheel import SLOT_COUNT, slot_of, window_of
+from ariane.store.wheel import TimerLog, Wheel
 from ariane.topics import TIMER_TOPIC
 from tests.unit.store.shelf import config_with, message, read_all
 from tests.unit.store.timer_world import TIMED, TimerWorld

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -12,11 +13,14 @@ import pytest
 from ariane.clock import ManualClock
 from ariane.disk import RealDisk, SimulatedDisk
 from ariane.disk.real import RealMappedFile
-from ariane.errors import StoreReadOnly
+from ariane.errors import StoreError, StoreReadOnly
+from ariane.kernel.log import Log
+from ariane.kernel.queue import Queue
 from ariane.store.check import check
 from ariane.store.store import Store
+from ariane.topics import TIMER_TOPIC
 
-from .shelf import append, batch, bodies, config_with, message, open_store
+from .shelf import append, batch, bodies, config_with, message, open_store, place
 
 CONFIG = config_with(disk_stop_ratio=1.0, force_clean_enabled=False)
 LARGE = config_with(
@@ -123,7 +127,7 @@ def test_a_write_that_fails_ends_writing(tmp_path: Path, monkeypatch: pytest.Mon
 
     store = open_store(RealDisk(tmp_path), ManualClock(), CONFIG)
     append(store, b"told")
-    monkeypatch.setattr(RealMappedFile, "descriptor", unwritable)
+    monkeypatch.setattr(RealMappedFile, "open_descriptor", unwritable)
     store.log.write_by(unwritable(store._segments.files[-1]))
     with pytest.raises(StoreReadOnly, match="commit log cannot be written"):
         append(store, b"not told")
@@ -136,4 +140,81 @@ def test_a_write_that_fails_ends_writing(tmp_path: Path, monkeypatch: pytest.Mon
     assert bodies(store) == [b"told"]
     append(store, b"after")
     assert bodies(store) == [b"told", b"after"]
+    store.stop()
+
+
+def test_without_descriptors_a_roll_leaves_the_old_segment_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(file: RealMappedFile) -> int:
+        raise OSError(errno.EMFILE, "Too many open files", file.path)
+
+    store = open_store(RealDisk(tmp_path), ManualClock(), CONFIG)
+    sent = [b"%d " % n * 100 for n in range(200)]
+    refused = 0
+    for body in sent:
+        store.prepare()  # the next segment is made ahead, while descriptors are to be had
+        with monkeypatch.context() as patch:
+            patch.setattr(RealMappedFile, "open_descriptor", none_left)
+            try:
+                append(store, body)
+                continue
+            except StoreError as error:
+                assert "Too many open files" in str(error)
+                refused += 1
+        append(store, body)
+    assert refused > 3
+    assert store.read_only_reason is None
+    assert bodies(store) == sent
+    store.stop()
+    assert check(RealDisk(tmp_path), CONFIG).is_sound
+
+
+def test_a_log_never_writes_a_segment_by_the_descriptor_of_the_one_before(tmp_path: Path) -> None:
+    log, queue = Log(4096, bytes(8)), Queue(b"T", 0, 200)
+    log.add(0, bytearray(4096))
+    queue.add(0, bytearray(200))
+    queue.reserved_end = 10
+    old = tmp_path / "old"
+    old.write_bytes(bytes(4096))
+    log.write_by(os.open(old, os.O_RDWR))
+    log.seal()
+    sealed = old.read_bytes()
+    log.add(4096, bytearray(4096))
+    assert place(log, queue, b"new") == 4096
+    assert not log.store() and log.end == 4096
+    assert old.read_bytes() == sealed
+
+
+def test_timed_messages_that_could_not_be_written_come_after_the_restart(tmp_path: Path) -> None:
+    clock = ManualClock()
+    store = open_store(RealDisk(tmp_path), clock, CONFIG)
+    due_ms = clock.wall_ms() + 5000
+    store.append(
+        message(
+            b"wake up",
+            TIMER_TOPIC,
+            0,
+            TIMER_DELIVER_MS=str(due_ms),
+            TIMER_OUT_MS=str(due_ms // 1000 * 1000),
+            REAL_TOPIC="T",
+            REAL_QID="0",
+        )
+    )
+    append(store, b"first")  # so that the queue has its file
+    store.timer.turn()
+    store.flush_now()
+    store.timer.checkpoint()
+    clock.advance(6)
+    store.log.write_by(os.open(tmp_path / f"commitlog/{0:020d}", os.O_RDONLY))
+    for _ in range(5):
+        store.timer.turn()
+        store.tick()
+    assert store.read_only_reason is not None
+    store.stop()
+    store = open_store(RealDisk(tmp_path), clock, CONFIG)
+    for _ in range(20):
+        clock.advance(1)
+        store.timer.turn()
+    assert bodies(store) == [b"first", b"wake up"]
     store.stop()

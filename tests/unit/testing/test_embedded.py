@@ -135,11 +135,11 @@ async def test_what_was_popped_and_not_acknowledged_comes_again(
         await client.send("orders", b"42 apples")
         consumer = client.simple_consumer("billing", start=ariane.Start.FIRST)
         consumer.subscribe("orders")
-        [first] = await consumer.receive(invisible_s=60)
+        [first] = await consumer.receive(invisible=60)
         ariane_broker.advance(59)
-        assert await consumer.receive(wait_s=0) == []
+        assert await consumer.receive(wait=0) == []
         ariane_broker.advance(5)
-        [again] = await consumer.receive(wait_s=0)
+        [again] = await consumer.receive(wait=0)
         assert again.message_id == first.message_id
 
 
@@ -206,7 +206,7 @@ def test_waiting_says_what_was_found(ariane_broker: EmbeddedBroker) -> None:
     with Client(ariane_broker.name_server) as client:
         client.send("orders", b"one")
     with pytest.raises(AssertionError, match=r"1 messages in orders after 0.01 s, not 2"):
-        ariane_broker.wait_for("orders", 2, within_s=0.01)
+        ariane_broker.wait_for("orders", 2, within=0.01)
 
 
 def test_two_brokers_are_strangers() -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from ariane.clock import ManualClock
 from ariane.codes import RequestCode
 from ariane.config import BrokerConfig, StoreConfig
 from ariane.disk import SimulatedDisk
@@ -58,12 +59,11 @@ class Popping(Rig):
         *,
         queues: int = 2,
         wall_ms: int | None = None,
+        clock: ManualClock | None = None,
     ) -> None:
-        super().__init__(config, store_config, disk)
+        super().__init__(config, store_config, disk, clock)
         if wall_ms is not None:
             self.clock.step_wall(wall_ms - self.clock.wall_ms())
-        for table in (self.state.topics, self.state.groups, self.state.offsets):
-            table.load(self.disk)
         self.state.pop.load(self.disk)
         self.topic("T", queues)
         self.state.groups.for_consumer("g")

@@ -180,12 +180,24 @@ def test_a_broker_may_pop_by_default_but_never_from_retry_topics() -> None:
     assert [each["mode"] for each in retry] == ["PULL"]
 
 
+def test_setting_the_mode_of_a_new_group_makes_it_if_that_is_allowed(broker: Popping) -> None:
+    broker.configure(auto_create_groups=False)
+    assert set_mode(broker, consumerGroup="n").code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    broker.configure(auto_create_groups=True)
+    assert set_mode(broker, consumerGroup="n").code == ResponseCode.SUCCESS
+    after = broker.killed(queues=4)
+    assert "n" in after.state.groups
+    mode = after.state.pop.modes.get("T", "n")
+    assert mode is not None
+    assert mode.mode == "POP"
+
+
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
         ({"topic": "%RETRY%g"}, ResponseCode.NO_PERMISSION),
         ({"topic": "None"}, ResponseCode.TOPIC_NOT_EXIST),
-        ({"consumerGroup": "None"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+        ({"consumerGroup": "no such name"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
         ({"mode": "PUSH"}, ResponseCode.INVALID_PARAMETER),
         ({"popShareQueueNum": "many"}, ResponseCode.SYSTEM_ERROR),
     ],

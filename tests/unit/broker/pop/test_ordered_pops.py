@@ -148,6 +148,17 @@ def test_a_message_can_be_kept_or_given_back_sooner(broker: Popping) -> None:
     assert bodies(pop(broker, 1)) == [b"m0"]
 
 
+def test_one_that_is_out_no_more_cannot_be_kept(broker: Popping) -> None:
+    _, two = pop(broker, 2)
+    broker.clock.advance(10)
+    (again,) = pop(broker, 1)
+    answer = broker.change(two, 30_000)
+    assert answer.code == ResponseCode.NO_MESSAGE
+    assert "not out under this handle" in str(answer.remark)
+    broker.ack(again)
+    assert bodies(pop(broker, 1)) == [b"m1"]
+
+
 def test_a_waiting_pop_hears_of_a_shorter_time(broker: Popping) -> None:
     (one,) = pop(broker, 1, invisibleTime=3_600_000)
     peer = Peer()

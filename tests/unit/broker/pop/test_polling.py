@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 import pytest
 
+from ariane.broker.pop.polling import SLICE
 from ariane.codes import RequestCode, ResponseCode
 from ariane.config import BrokerConfig
 from tests.unit.broker.pop.popping import Popping, bodies, popped_of
-from tests.unit.broker.rig import SMALL_STORE, Peer, pull_fields
+from tests.unit.broker.rig import SMALL_STORE, Peer, TickingClock, pull_fields
 
 
 @pytest.fixture
@@ -63,6 +65,52 @@ def test_the_first_to_come_are_served_first(broker: Popping) -> None:
     broker.fill(1)
     broker.clock.advance(0)
     assert [len(peer.sent) for peer in peers] == [1, 1, 1, 1, 0]
+
+
+def test_a_crowd_is_served_in_slices_in_order_and_nobody_twice() -> None:
+    broker = Popping(clock=TickingClock())
+    peers = [wait(broker, maxMsgNums=1) for _ in range(3 * SLICE)]
+    broker.fill(2 * SLICE)
+    turns = [[]]
+    for _ in range(4):
+        broker.timers.run_due()
+        turns.append([len(peer.sent) for peer in peers])
+        peers[2 * SLICE - 1].close()
+    assert turns[1] == [1] * SLICE + [0] * 2 * SLICE
+    assert turns[-1] == [1] * (2 * SLICE - 1) + [0, 1] + [0] * (SLICE - 1)
+
+
+def hold(broker: Popping, code: RequestCode, **fields: Any) -> Peer:
+    """A pop or a notification that waits."""
+    peer = Peer()
+    if code is RequestCode.POP_MESSAGE:
+        return wait(broker, peer, **fields)
+    assert notice(broker, peer, **fields) is None
+    return peer
+
+
+@pytest.mark.parametrize("code", [RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION])
+def test_a_crowd_with_an_attempt_id_each_is_looked_at_once(code: RequestCode) -> None:
+    broker = Popping(clock=TickingClock())
+    broker.topic("U", 1)
+    for number in range(3 * SLICE):
+        hold(broker, code, queueId=0, attemptId=f"a{number}")
+    bystander = hold(broker, code, topic="U")
+    broker.send(queue_id=1)  # not for the crowd
+    broker.send("U", body=b"u")
+    broker.timers.run_due()
+    assert [answer.code for answer in bystander.sent] == [0]
+
+
+def test_a_crowd_whose_time_is_up_is_told_in_slices() -> None:
+    broker = Popping(clock=TickingClock())
+    peers = [wait(broker, pollTime=1_000) for _ in range(2 * SLICE + 1)]
+    broker.clock.pass_by(2.0)
+    counts = [0]
+    while counts[-1] < len(peers):
+        broker.timers.run_due()
+        counts.append(sum(len(peer.sent) for peer in peers))
+    assert max(after - before for before, after in pairwise(counts)) == SLICE
 
 
 def test_time_is_up(broker: Popping) -> None:

@@ -12,7 +12,7 @@ from ariane.broker.pop import service
 from ariane.broker.pop.journal import GROUP
 from ariane.disk import CrashMode
 from ariane.errors import StoreError
-from ariane.protocol.message import StoredMessage, decode_records
+from ariane.protocol.message import StoredMessage
 from ariane.store.messages import NewMessage
 from ariane.topics import revive_topic_of
 from tests.unit.broker.pop.popping import Popping, bodies
@@ -290,6 +290,22 @@ def test_notes_are_written_anew_before_retention_takes_them(broker: Popping) -> 
     assert after.pop() == []
 
 
+@pytest.mark.parametrize("closes", ["acknowledged", "given back"])
+def test_an_acknowledgement_said_again_is_not_noted_again(broker: Popping, closes: str) -> None:
+    broker.fill(2)
+    lent = broker.pop(invisibleTime=3_600_000)
+    if closes == "given back":
+        broker.clock.advance(3_601)
+    for _ in range(2):
+        assert {broker.ack(each).code for each in lent} == {0}
+    assert broker.batch_ack(lent).code == 0
+    broker.save()
+    done = broker.state.offsets.progress(REVIVE, GROUP)
+    ends = [broker.state.pop.journal.end(queue_id) for queue_id in done]
+    assert [queue_offset + 1 for queue_offset in done.values()] == ends  # nothing to read again
+    assert len(notes(broker)) == 4  # two queues, each with what was lent and that it is settled
+
+
 def test_memory_does_not_grow_with_what_is_done(broker: Popping) -> None:
     broker.fill(600)
     pop = broker.state.pop
@@ -340,24 +356,50 @@ def test_apaches_checkpoint_is_taken_over_when_the_timer_brings_it(broker: Poppi
     assert sorted(bodies(broker.pop())) == [b"m0", b"m4"]
 
 
-def test_a_consumer_may_acknowledge_before_apaches_checkpoint_is_here(broker: Popping) -> None:
+def left_by_apache(broker: Popping) -> Popping:
+    """Go on where Apache's broker has popped six messages, with its notes in its timer."""
     broker.fill(6)
     for queue_id in range(2):
         broker.state.offsets.commit("T", "g", queue_id, 3)
-    ck = apaches(broker, age_ms=1_000)
-    message = decode_records(broker.state.store.read("T", 0, 1, count_max=1).body)[0]
+    broker.save()
+    return broker.killed()
+
+
+def ack_to_apache(broker: Popping, ck: dict[str, object]) -> None:
+    """Acknowledge the second message of a checkpoint that is not here yet."""
     fields = {
-        "consumerGroup": "g", "topic": "T", "queueId": 0, "offset": message.queue_offset,
-        "extraInfo": f"0 {ck['pt']} {INVISIBLE} 3 0 broker-a 0 1",
+        "consumerGroup": "g", "topic": "T", "queueId": 0, "offset": 1,
+        "extraInfo": f"0 {ck['pt']} {ck['it']} 3 0 broker-a 0 1",
     }  # fmt: skip
     answer = broker.call(200051, fields)
     assert answer is not None
     assert answer.code == 0
+
+
+def test_a_consumer_may_acknowledge_before_apaches_checkpoint_is_here(broker: Popping) -> None:
+    broker = left_by_apache(broker)
+    ck = apaches(broker, age_ms=1_000)
+    ack_to_apache(broker, ck)
+    ack_to_apache(broker, ck)
+    assert len(notes(broker)) == 1
     broker.save()
     after = broker.killed()
     after.clock.advance(8)
     note_by_apache(after, "ck", ck)
     after.clock.advance(2)
+    assert sorted(bodies(after.pop())) == [b"m0", b"m4"]
+
+
+def test_acknowledgements_that_wait_for_apache_are_written_anew_too(broker: Popping) -> None:
+    broker = left_by_apache(broker)
+    ck = apaches(broker, age_ms=1_000, it=3 * 3_600_000)
+    ack_to_apache(broker, ck)
+    broker.clock.advance(2 * 3_600)
+    broker.save()
+    assert broker.state.offsets.progress(REVIVE, GROUP)[3] >= 0  # the first is done with
+    after = broker.killed()
+    note_by_apache(after, "ck", ck)
+    after.clock.advance(3_600)
     assert sorted(bodies(after.pop())) == [b"m0", b"m4"]
 
 
@@ -391,3 +433,25 @@ def test_a_reset_that_was_saved_is_not_undone_by_older_notes(broker: Popping) ->
     assert len(after.pop()) == 3
     again = after.killed()
     assert again.pop() == []
+
+
+def test_every_queue_of_apaches_revive_topic_is_read(broker: Popping) -> None:
+    broker.fill(6)
+    for queue_id in range(2):
+        broker.state.offsets.commit("T", "g", queue_id, 3)
+    broker.topic(REVIVE, 16)  # as an Apache broker with reviveQueueNum=16 leaves it
+    note_by_apache(broker, "ck", apaches(broker), queue_id=12)
+    broker.save()
+    after = broker.killed()
+    after.clock.advance(2)
+    assert sorted(bodies(after.pop())) == [b"m0", b"m2", b"m4"]
+
+
+def test_a_message_that_is_not_utf8_is_given_back_byte_for_byte(broker: Popping) -> None:
+    broker.send_raw(b"x", b"TAGS\x01\xd6\xd0\x02")  # GBK, from a producer in C++
+    assert bodies(broker.pop()) == [b"x"]
+    broker.clock.advance(AFTER_S)
+    (again,) = broker.pop()
+    assert (again.body, again.mark) == (b"x", "1")
+    record = broker.state.store.record_at(again.message.log_offset)
+    assert record is not None and b"TAGS\x01\xd6\xd0\x02" in record

@@ -96,7 +96,7 @@ def stored(**fields: object) -> StoredMessage:
 
 def test_a_message_given_back_is_the_same_with_one_more_delivery_counted() -> None:
     message = stored()
-    again = revived(message, b"UNIQ_KEY\x01U\x02TAGS\x01a\x02", lent(60_000), "%RETRY%g_T")
+    again = revived(message, b"UNIQ_KEY\x01U\x02TAGS\x01a\x02", lent(60_000), "%RETRY%g_T", 0)
     assert (again.topic, again.queue_id, again.body) == ("%RETRY%g_T", 0, b"body")
     assert (again.reconsume_times, again.flag, again.system_flag) == (1, 5, 8)
     assert (again.born_at_ms, again.born_host) == (77, ("10.0.0.9", 1))
@@ -111,14 +111,14 @@ def test_a_message_given_back_is_the_same_with_one_more_delivery_counted() -> No
 def test_the_time_of_the_first_pop_is_kept() -> None:
     text = b"UNIQ_KEY\x01U\x021ST_POP_TIME\x011\x02ORIGIN_GROUP\x01g\x02"
     message = stored(reconsume_times=4, properties=decode_properties(text.decode()))
-    again = revived(message, text, lent(60_000), "%RETRY%g_T")
+    again = revived(message, text, lent(60_000), "%RETRY%g_T", 0)
     assert (again.properties, again.reconsume_times) == (text, 5)
 
 
 def test_properties_without_room_for_the_time_are_kept_as_they_are() -> None:
     text = b"UNIQ_KEY\x01U\x02K\x01" + b"v" * 32_745 + b"\x02"
     message = stored(properties=decode_properties(text.decode()))
-    assert revived(message, text, lent(60_000), "%RETRY%g_T").properties == text
+    assert revived(message, text, lent(60_000), "%RETRY%g_T", 0).properties == text
 
 
 def test_a_copy_is_known_by_what_it_was_made_of() -> None:

@@ -63,6 +63,14 @@ def test_other_attempts_are_never_published() -> None:
     assert world.rows() == names("a", 2) + names("b", 2)
 
 
+def test_rows_of_another_type_than_the_topic_declares() -> None:
+    world = StagingWorld()
+    world.rig.topic("T", attributes={"message.type": "FIFO"})
+    assert world.stage(["any"]).code == ResponseCode.SUCCESS
+    world.rig.configure(checks_message_types=True)
+    assert world.stage(["any"], sequence=1).code == ResponseCode.MESSAGE_ILLEGAL
+
+
 def test_a_plan_of_two_attempts_of_a_partition_is_refused() -> None:
     world = StagingWorld()
     chunks = [world.chunk(["a"], attempt=1), world.chunk(["b"], attempt=2, sequence=1)]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ariane.kernel.checksums import checksum
+from ariane.spark._checksums import checksum
 from ariane.spark.columns import arrow_schema
 from ariane.spark.offsets import Queue
 from ariane.spark.pipelines import drafts

@@ -11,7 +11,7 @@ from ariane.store.messages import FoundStatus
 
 from .shelf import append, bodies, config_with, open_store, read_all
 
-STAGED = config_with(staging_enabled=True)
+STAGED = config_with(transient_pool_enabled=True)
 
 
 def test_what_is_only_in_memory_is_written_but_not_seen() -> None:
@@ -61,6 +61,6 @@ def test_segments_are_rolled_in_memory_too() -> None:
 
 
 def test_synchronous_flushing_has_no_use_for_it() -> None:
-    store = open_store(config=config_with(staging_enabled=True, flush_mode="SYNC_FLUSH"))
+    store = open_store(config=config_with(transient_pool_enabled=True, flush_mode="SYNC_FLUSH"))
     append(store, b"1")
     assert store.flushed == store.visible == store.written

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ariane.kernel.deliveries import Slots, descents
-from ariane.kernel.log import Queue
+from ariane.kernel.queue import Queue
+from ariane.store.deliveries import Slots, descents
 
 COPY_BYTES = 32
 
