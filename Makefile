@@ -5,7 +5,8 @@
 #   make check    format, lint, types, imports, quick tests; under two minutes
 #   make test     check, then every other test, with real Java and Go clients; under twenty minutes
 #   make bench    side by side with Apache RocketMQ, Kafka and their Python clients (BENCH="--quick --only send-128")
-#   make soak     load, kills and restarts for SOAK_MINUTES (60), then SOAK_HISTORIES (100) of kills under Spark
+#   make soak     load, faults and kills for SOAK_MINUTES (60), planted bugs, SOAK_HISTORIES (100) under Spark,
+#                 SOAK_SCHEDULES (1000) of a client that is cancelled and closed
 #   make kernel   compile the kernel again
 #   make lock     resolve requirements.lock and requirements-spark.lock anew from pyproject.toml
 #   make clean    remove everything that was built or fetched, but no data
@@ -16,7 +17,7 @@ SHELL := /bin/sh
 
 BIN := .venv/bin
 STAMPS := .venv/.stamps
-KERNEL := $(wildcard src/ariane/kernel/*.pyx src/ariane/kernel/*.pxd src/ariane/kernel/*.h src/ariane/kernel/*.c.in)
+KERNEL := $(wildcard src/ariane/*/*.pyx src/ariane/*/*.pxd src/ariane/*/*.h)
 APACHE := .cache/apache
 JAVA_CLASSES := tests/interop/java/target
 GO_CLIENT := tests/interop/go/target/interop
@@ -26,6 +27,7 @@ PIP_COMPILE := .venv/lock/bin/pip-compile --quiet --upgrade --generate-hashes --
 WORKERS ?= 4
 SOAK_MINUTES ?= 60
 SOAK_HISTORIES ?= 100
+SOAK_SCHEDULES ?= 1000
 BENCH ?=
 
 help:
@@ -90,7 +92,9 @@ test: check clients
 
 soak: setup spark
 	@$(BIN)/python tests/end_to_end/soak.py --minutes $(SOAK_MINUTES)
+	@$(BIN)/python -m tests.planted
 	@$(BIN)/python tests/spark/histories.py --histories $(SOAK_HISTORIES)
+	@$(BIN)/python -m tests.harness.schedules --schedules $(SOAK_SCHEDULES)
 
 # --- peers: Apache RocketMQ and its clients -----------------------------------------------------------------------
 
@@ -148,7 +152,7 @@ $(LOAD)/%: benchmarks/load/%.c
 
 clean:
 	rm -rf .venv .cache build $(JAVA_CLASSES) $(dir $(GO_CLIENT)) $(LOAD) src/*.egg-info
-	rm -f src/ariane/kernel/*.so src/ariane/kernel/*.c src/ariane/kernel/*.html
+	rm -f src/ariane/*/*.so src/ariane/*/*.c src/ariane/*/*.html
 	rm -rf .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 .PHONY: help setup spark kernel lock run check test soak clients kafka peers bench clean

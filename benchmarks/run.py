@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from benchmarks import clients, messaging
+from benchmarks import clients, cliffs, messaging
 from benchmarks.cases import CASES as BASIC_CASES
 from benchmarks.cases import SYNC_CASES, cold_start, memory
 from benchmarks.figures import APACHE, OURS, Figures, Row, table
@@ -40,6 +40,7 @@ SINGLE_CASES: dict[str, Callable[[], list[Row]]] = {
     ],
     "filters": filters,
     "import": clients.imports,
+    **cliffs.CASES,
 }
 ALL = [
     *CASES, *SYNC_CASES, "memory", "cold-start", *clients.CASES, *SINGLE_CASES, *SPARK_CASES,

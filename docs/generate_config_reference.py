@@ -30,7 +30,9 @@ there, such as `aclEnable=true` or a log elsewhere by `storePathCommitLog`, is r
 
 Sizes are in bytes and times in milliseconds unless the words say otherwise. *Running* marks what
 can be changed while the server runs (`mqadmin updateBrokerConfig`, `mqadmin updateNamesrvConfig`);
-everything else is refused there.
+everything else is refused there. Settings of Apache's broker that only name a mechanism inside it,
+such as `enablePopBufferMerge`, are taken there too; `mqadmin getBrokerConfig` lists them under
+`settingsWithoutEffect`, since nothing goes by them.
 """
 
 SECTIONS: Final[tuple[tuple[type[msgspec.Struct], frozenset[str]], ...]] = (
@@ -50,8 +52,7 @@ WORDS: Final[dict[type[msgspec.Struct], dict[str, str]]] = {
         "brokerClusterName": "The cluster it belongs to.",
         "brokerName": "Its name; queues belong to names.",
         "brokerId": "0, the master of the name; there are no replicas.",
-        "brokerRole": "`ASYNC_MASTER` or `SYNC_MASTER`, which are the same while there are no"
-        " replicas.",
+        "brokerRole": "`ASYNC_MASTER`: there are no replicas to wait for or to be.",
         "brokerIP1": "The address told to clients and written into message ids; when empty, the"
         " address it is bound to, or the outward one if that is all addresses.",
         "bindAddress": "Where to listen. `0.0.0.0` is every address of the machine.",
@@ -74,6 +75,12 @@ WORDS: Final[dict[type[msgspec.Struct], dict[str, str]]] = {
         "waitTimeMillsInSendQueue": "A send that has waited longer than this is refused as busy.",
         "waitTimeMillsInPullQueue": "A pull that has waited longer than this is refused as busy.",
         "brokerFastFailureEnable": "Whether the two rules above apply.",
+        "maxConnections": "How many connections a port takes; it closes any beyond at once. Each "
+        "needs a descriptor (`ulimit -n`).",
+        "maxConnectionsPerAddress": "How many of them one address may have, so that others get in "
+        "even when it floods the broker.",
+        "enableTopicMessageTypeCheck": "Whether a topic with an attribute `message.type` refuses "
+        "messages of other types. Off, as Apache's broker takes all and its proxy alone looks.",
         "vipChannelEnable": "Whether to listen two ports lower as well, for clients of old.",
         "notifyConsumerIdsChangedEnable": "Whether members hear at once when their group changes.",
         "enablePropertyFilter": "Whether consumers may filter by SQL92 expressions over properties "
@@ -95,6 +102,12 @@ WORDS: Final[dict[type[msgspec.Struct], dict[str, str]]] = {
         "popPollingSize": "How many of them for one queue (or any queue) of a topic and group.",
         "popFromRetryProbability": "How many pops of a hundred look into the retry topic first; the"
         " others look there if the topic itself leaves room.",
+        "popFromRetryProbabilityForPriority": "The same for pops that go by priority: with 0 what"
+        " comes back is last, with 100 first.",
+        "priorityOrderAsc": "Whether queue 0 of a topic of priorities is the lowest of them; else"
+        " it is the highest.",
+        "useSeparateRetryQueue": "Whether a message that was not acknowledged in time comes back in"
+        " the queue of the retry topic that has the number of its own, and so keeps its priority.",
         "enableRetryTopicV2": "Whether messages not acknowledged in time come back through"
         " `%RETRY%group+topic` rather than `%RETRY%group_topic`.",
         "retrieveMessageFromPopRetryTopicV1": "Whether the older one is read as well then.",

@@ -36,7 +36,7 @@ def batched(address: str, topic: str, seconds: float) -> None:
     """Messages handed over and sent in batches; the future of each is waited for."""
 
     async def run() -> None:
-        async with Client(address, linger_ms=LINGER_MS) as client:
+        async with Client(address, linger=LINGER_MS / 1000) as client:
             await send_submitted(lambda: client.submit(topic, BODY), seconds)
 
     asyncio.run(run())
@@ -83,7 +83,7 @@ def fill(address: str, topic: str, count: float) -> None:
     """So many messages, for others to consume."""
 
     async def run() -> None:
-        async with Client(address, linger_ms=LINGER_MS) as client:
+        async with Client(address, linger=LINGER_MS / 1000) as client:
             watch = Stopwatch()
             for future in [await client.submit(topic, BODY) for _ in range(int(count))]:
                 await future
