@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 COUNT = 60  # messages in each of two queues
+WINDOW_MS = 5
 
 
 class Crash(Exception):
@@ -438,12 +440,17 @@ def test_metrics_that_follow_tell_of_each_window_once(
         topic_of(namesrv, f"pipeline-watched-{len(target)}") as watched,
         topic_of(namesrv, "pipeline-windows") as told,
     ):
-        for number in range(100):
-            watched.client.send(watched.name, str(number).encode())
+        times: list[int] = []
+        # A window is told of once messages behind its end have come.
+        while len(times) < 100 or times[-1] - times[0] < 20 * WINDOW_MS:
+            watched.client.send(watched.name, str(len(times)).encode())
+            times = sorted(message.stored_at_ms for message in watched.stored())
+        closed = Counter(time - time % WINDOW_MS for time in times)
+        del closed[times[-1] - times[-1] % WINDOW_MS]
         config = metrics.Config(
             topics=(watched.name,),
             namesrv=namesrv,
-            window=0.005,
+            window=WINDOW_MS / 1000,
             lateness=0,
             to=target,
             follow=True,
@@ -458,9 +465,8 @@ def test_metrics_that_follow_tell_of_each_window_once(
 
         outcome = metrics.run(spark, config, until_told)
         rows = [json.loads(message.body) for message in told.stored()] or outcome.records
-        assert 0 < sum(row["messages"] for row in rows) <= 100
-        windows = [row["window_ms"] for row in rows]
-        assert len(windows) == len(set(windows))
+        windows = [(row["window_ms"], row["messages"]) for row in rows]
+        assert sorted(windows) == sorted(closed.items())
 
 
 def test_traces_of_a_real_client(spark: "SparkSession", namesrv: str, tmp_path: Path) -> None:
