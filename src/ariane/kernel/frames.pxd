@@ -44,7 +44,7 @@ cdef inline bint named(Field* field, const char* name, Py_ssize_t size) noexcept
     return is_word(field.key, name, size)
 
 
-cdef bint take_string(Cursor* c, Text* text, bint* is_escaped) noexcept nogil
+cdef bint take_plain(Cursor* c, Text* text) noexcept nogil
 cdef bint scan_json(const uint8_t* at, Py_ssize_t size, Head* head) noexcept nogil
 cdef bint scan_binary(const uint8_t* at, Py_ssize_t size, Head* head) noexcept nogil
 cdef bint number_of(Field* field, int64_t low, int64_t high, int64_t* value) noexcept nogil

@@ -41,7 +41,7 @@ cdef inline Py_ssize_t escape_size(const uint8_t* at, const uint8_t* end) noexce
     return end - at + 1 if point < 0 or 0xD800 <= point <= 0xDFFF else 5
 
 
-cdef bint take_string(Cursor* c, Text* text, bint* is_escaped) noexcept nogil:
+cdef inline bint take_string(Cursor* c, Text* text, bint* is_escaped) noexcept nogil:
     """A JSON string, as the bytes between its quotes."""
     cdef const uint8_t* at
     cdef uint8_t seen = 0
@@ -67,6 +67,12 @@ cdef bint take_string(Cursor* c, Text* text, bint* is_escaped) noexcept nogil:
         seen |= at[0]
         at += 1
     return False
+
+
+cdef bint take_plain(Cursor* c, Text* text) noexcept nogil:
+    """A string without escapes, of ASCII."""
+    cdef bint is_escaped
+    return take_string(c, text, &is_escaped) and not is_escaped and c.seen < 0x80
 
 
 cdef inline bint take_bare(Cursor* c, Text* text) noexcept nogil:

@@ -17,7 +17,7 @@ from libc.string cimport memcmp, memcpy
 
 from ariane.kernel.frames cimport (
     Cursor, Field, Head, Output, ReplyFrame, begin_reply, end_header, is_true, named, number_of, put_number, put_text,
-    skip_blanks, take_char, take_string, write_number, write_text,
+    skip_blanks, take_char, take_plain, write_number, write_text,
 )
 from ariane.kernel.layout cimport BLANK_BYTES, Text, load64
 from ariane.kernel.log cimport (
@@ -698,12 +698,6 @@ cdef bint split_words(Text text, Field* words, int count) noexcept nogil:
 
 
 # ---------------------------------------------------------------- batch bodies
-
-
-cdef bint take_plain(Cursor* c, Text* text) noexcept nogil:
-    """A string without escapes, of ASCII."""
-    cdef bint is_escaped
-    return take_string(c, text, &is_escaped) and not is_escaped and c.seen < 0x80
 
 
 cdef bint take_number(Cursor* c, int64_t* value) noexcept nogil:

@@ -57,6 +57,7 @@ cdef enum:
 
 cdef enum:
     SHARE_BYTES = 1 << 16       # of a read, unless a frame needs more: others are to have their turn
+    ANSWERS_BYTES_MAX = 1 << 20 # for one read, for the same reason: then we go on a little later
     SPARE_BYTES_MAX = 1 << 16   # that a buffer may have and not use
     REPLY_BYTES_MAX = 1 << 20   # gathered before they are handed over anyway, so that a slow peer is noticed
     SHARED_BYTES_MAX = 1 << 13  # of messages: more are worth a write of their own, and replies at once
@@ -180,6 +181,7 @@ cdef class Session:
         """Carry out frames; the first that is not for the lane, as a command, or None when no more can be done now."""
         cdef Lane lane = self.lane
         cdef Output now = lane.scratch.now
+        cdef Py_ssize_t share = ANSWERS_BYTES_MAX
         cdef Frame frame
         self.now_ms = lane.begin()
         lane.waiting.begin()
@@ -192,8 +194,12 @@ cdef class Session:
             lane.hot_count += 1
             if now.size >= (READS_BYTES_MAX if lane.log.stored == lane.log.end else REPLY_BYTES_MAX):
                 lane.show()
+                share -= now.size
                 self.send_now()
                 if not self.may_go_on():
+                    return None
+                if share <= 0:
+                    self.peer.go_on_soon()
                     return None
         return None
 
@@ -544,7 +550,8 @@ cdef class Session:
         if (lane.log.first_position + lane.log.count * lane.log.file_bytes - lane.log.end < total + BLANK_BYTES
                 or not (has_entry_room(queue, count) or lane.make_room(queue, count))):
             return False
-        if lane.index is not None and lane.index.room() < min(keys_max, keys_of(lane, draft, count)):
+        if (lane.index is not None and lane.index.room() < keys_max
+                and lane.index.room() < keys_of(lane, draft, count)):
             return False
         store_ms = next_store_ms(lane.log, self.now_ms)
         rest = body

@@ -316,6 +316,12 @@ class Connection(asyncio.BufferedProtocol):
             if self._out:
                 self._flush()
 
+    def go_on_soon(self) -> None:
+        """Let others have their turn before the reader works on what it has; read no more till then."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+        asyncio.get_running_loop().call_soon(self._take_up)
+
     def fail(self, error: ProtocolError) -> None:
         """Close: what the peer sent cannot be read."""
         self._close_logged(str(error))
@@ -330,19 +336,21 @@ class Connection(asyncio.BufferedProtocol):
         """The peer has caught up: go on with what it asked for, and read on if it keeps up."""
         self._peer_is_slow = False
         self._was_active = True
-        if not (self.is_closed or self._limits.reads_on):
-            undone, self._undone = self._undone, []
-            if undone:
-                self.go_on(undone)
-            else:
-                self.buffer_updated(0)  # a session may have kept some
-            self._read_on()
+        self._take_up()
         for callback in self.on_drain:
             callback(self)
 
     # Below: how it is done.
 
-    def _read_on(self) -> None:
+    def _take_up(self) -> None:
+        """Go on with what was read and had to wait; then read again, if the peer keeps up."""
+        if self._peer_is_slow or self.is_closed:
+            return
+        undone, self._undone = self._undone, []
+        if undone:
+            self.go_on(undone)
+        elif self.reader.partial_bytes:
+            self.buffer_updated(0)
         if self._transport is not None and not (
             self.is_closed or self._is_hushed or self._peer_is_slow
         ):

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ariane.remoting.connection import Connection
 
 READ_AGAIN: Final = (BlockingIOError, InterruptedError)
+# What the system may keep for a peer that has no room for it; what is on its way is not counted.
+UNSENT_BYTES: Final = 256 << 10
 
 
 class SocketTransport(asyncio.Transport):
@@ -45,6 +47,8 @@ class SocketTransport(asyncio.Transport):
         connected.setblocking(False)
         with suppress(OSError):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+                connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         self._loop = loop
         self._watcher = watcher or loop
         self.after_round = None if watcher is None else watcher.call_soon
