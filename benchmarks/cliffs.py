@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.figures import Row, table
 from benchmarks.measure import LOAD, LoadFailed, Run
-from tests.harness.processes import ROOT, Ariane
+from tests.harness.processes import ROOT, Ariane, anonymous_bytes
 from tests.harness.wire import MAX_OFFSET, PULL, UPDATE_GROUP, UPDATE_TOPIC, Wire, frame
 
 SCRATCH = ROOT / ".cache/bench/cliffs"
@@ -27,6 +27,7 @@ MEMBERS, CHANGES_PER_S, STORM_S = 1_000, 40, 5.0
 POLLERS, POLLERS_PER_CONNECTION = 10_000, 100
 TOPICS, IN_FLIGHT = 10_000, 16
 AWAITED_PER_S, AWAITED_S = 10_000, 5
+DEAF, DEAF_S, CUT_OFF_S, POURED_BYTES = 200, 8.0, 90.0, 16 << 10
 GROWTH_S, REST_S = 20.0, 35.0  # a registration, samples, saves, checkpoints
 HEART_BEAT, LIST_MEMBERS, NOTIFY = 34, 38, 40
 
@@ -311,6 +312,88 @@ def awaited() -> list[Row]:
         Row("awaited", "broker, 10,000/s", "cores", cores, None, "<= 0.25", cores <= 0.25),
         Row("awaited", "produce to receive, p50", "us", p50, None, "<= 220", p50 <= 220),
         Row("awaited", "produce to receive, p99", "us", p99, None, "<= 1,500", p99 <= 1500),
+    ]
+
+
+class Deaf:
+    """Peers that ask and ask, and never read an answer."""
+
+    def __init__(self, address: tuple[str, int], asked: bytes) -> None:
+        self._asked = memoryview(asked)
+        self._poll = select.epoll()
+        self._sockets: dict[int, tuple[socket.socket, int]] = {}
+        for _ in range(DEAF):
+            peer = socket.create_connection(address)
+            peer.setblocking(False)
+            self._sockets[peer.fileno()] = (peer, 0)
+            self._poll.register(peer, select.EPOLLOUT)
+
+    def pour(self) -> None:
+        """Ask for as much as the sockets take, a few of them at a time."""
+        for descriptor, mask in self._poll.poll(0, 4):
+            peer, at = self._sockets[descriptor]
+            if mask & select.EPOLLHUP:
+                self._poll.unregister(peer)
+                peer.close()
+                del self._sockets[descriptor]
+                continue
+            with contextlib.suppress(OSError):
+                at = (at + peer.send(self._asked[at : at + POURED_BYTES])) % len(self._asked)
+            self._sockets[descriptor] = (peer, at)
+
+    @property
+    def count(self) -> int:
+        """How many are still connected."""
+        return len(self._sockets)
+
+
+def poured(wire: Wire, deaf: Deaf | None) -> float:
+    """How many pulls a second somebody gets who reads, while the deaf do as they do."""
+    asked = pulls("poured", 1)
+    began_s, count = time.perf_counter(), 0
+    while time.perf_counter() - began_s < DEAF_S:
+        if deaf is not None:
+            deaf.pour()
+        wire.socket.sendall(asked)
+        count += wire.read().code == 0
+    return count / DEAF_S
+
+
+def pulls(topic: str, count: int) -> bytes:
+    fields = {
+        "consumerGroup": "pourers", "topic": topic, "queueId": "0", "maxMsgNums": "32",
+        "queueOffset": "0", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0",
+        "subscription": "*", "subVersion": "0", "expressionType": "TAG",
+    }  # fmt: skip
+    return b"".join(frame(PULL, fields, opaque=opaque) for opaque in range(count))
+
+
+@cliff("deaf")
+def deaf() -> list[Row]:
+    """Two hundred peers that pour in pulls and never read, beside producers and a consumer."""
+    with broker("deaf") as server:
+        words = ["--topic", "poured", "--queues", 1, "-n", 10_000, "-b", 1000, "-w", 16]
+        subprocess.run(load_command(server, "produce", *words), check=True, capture_output=True)
+        wire = Wire(server.broker)
+        shape = ["-c", 4, "-w", 64, "-t", DEAF_S]
+        with producing(server, *shape) as quiet:
+            pulls_quiet = poured(wire, None)
+        before = anonymous_bytes(server.broker_process.pid)
+        peers = Deaf(server.broker, pulls("poured", 400))
+        with producing(server, *shape) as loud:
+            pulls_loud = poured(wire, peers)
+        grown_mb = (anonymous_bytes(server.broker_process.pid) - before) / 1e6
+        end_s = time.perf_counter() + CUT_OFF_S
+        while peers.count and time.perf_counter() < end_s:
+            peers.pour()
+            time.sleep(0.01)
+        said = server.outputs[-1].read_text().count("does not read its answers")
+    kept, got = loud["msgs_per_s"] / quiet["msgs_per_s"], pulls_loud / pulls_quiet
+    return [
+        Row("deaf", "what producers keep", "", kept, None, ">= 0.8", kept >= 0.8),
+        Row("deaf", "what a consumer keeps", "", got, None, ">= 0.8", got >= 0.8),
+        Row("deaf", "memory", "MB", grown_mb, None, "<= 100 MB", grown_mb <= 100),
+        Row("deaf", "cut off and named", "", said, None, f"= {DEAF}", said == DEAF),
     ]
 
 

@@ -25,11 +25,12 @@ from ariane.broker.messages import own_properties
 from ariane.broker.requests import Held
 from ariane.broker.unread_pull import UnreadPull
 from ariane.codes import PullFlag
-from ariane.kernel.lane import Grant, HeldPull, Lane, LaneReader, TopicSlot, grant_key_of
+from ariane.kernel.lane import Grant, HeldPull, Lane, TopicSlot, grant_key_of
 from ariane.kernel.log import Tags
 from ariane.kernel.queue import Queue
+from ariane.kernel.session import Session
 from ariane.kernel.waiting import Shelf, Waiting
-from ariane.protocol.command import Command, FrameReader, Serializer, command_of
+from ariane.protocol.command import Command, Serializer, command_of
 from ariane.protocol.limits import FRAME_BYTES_MAX, HEADER_BYTES_MAX
 from ariane.store.delays import delays_ms_of
 from ariane.store.hosts import host_bytes_of
@@ -71,9 +72,11 @@ class HotLane:
             on_placed=store.advance,
             on_timed=state.timer.soon,
             on_arrivals=self._arrived,
+            park=self._park,
+            hold=self._hold,
             host=host_bytes_of(state.store_host),
-            is_sync=state.store_config.is_sync_flush,
-            moves_visible=store.shows_at_once,
+            parks=state.store_config.is_sync_flush,
+            shows_at_once=store.shows_at_once,
             frame_bytes_max=FRAME_BYTES_MAX,
             header_bytes_max=HEADER_BYTES_MAX,
             held_bytes_max=UNFINISHED_BYTES_MAX,
@@ -119,20 +122,14 @@ class HotLane:
         )
         self._forget()
 
-    def reader_of(self, connection: Connection) -> FrameReader:
-        """The decoder of one connection, whose plain requests take the lane."""
-        unflushed = self._state.unflushed
-        return LaneReader(
+    def reader_of(self, connection: Connection) -> Session:
+        """What serves one connection, so that plain requests take the lane."""
+        return Session(
             self._lane,
+            connection,
             host_bytes_of(connection.peer),
-            connection.write,
-            partial(unflushed.park, connection),
-            connection.close,
-            connection.after_round,
             channel=connection.channel,
-            go_on=connection.go_on,
-            fail=connection.fail,
-            hold=partial(self._hold, connection),
+            after_round=connection.after_round,
         )
 
     def opened(self, topic: TopicConfig, queue_id: int) -> None:
@@ -187,6 +184,10 @@ class HotLane:
             system_flag=header.system_flag,
             version=header.subscription_version,
         ).answer
+
+    def _park(self, connection: Connection, answers: bytes, log_offset: int) -> None:
+        """Keep answers until the log is safe up to there."""
+        self._state.unflushed.park(connection, answers, log_offset)
 
     def _hold(
         self,

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from ariane.kernel.layout cimport Text
+from ariane.kernel.layout cimport Text, is_word
 
 cdef enum:
     FIELDS_MAX = 40
@@ -20,6 +20,31 @@ cdef struct Head:
     int field_count
     Field[FIELDS_MAX] fields
 
+# How far a JSON text has been read.
+cdef struct Cursor:
+    const uint8_t* at
+    const uint8_t* end
+    uint8_t seen        # all bytes of all strings, or-ed: above 0x7F somewhere means check UTF-8
+
+
+cdef inline void skip_blanks(Cursor* c) noexcept nogil:
+    while c.at < c.end and (c.at[0] == c' ' or c.at[0] == c'\n' or c.at[0] == c'\t' or c.at[0] == c'\r'):
+        c.at += 1
+
+
+cdef inline bint take_char(Cursor* c, uint8_t wanted) noexcept nogil:
+    skip_blanks(c)
+    if c.at == c.end or c.at[0] != wanted:
+        return False
+    c.at += 1
+    return True
+
+
+cdef inline bint named(Field* field, const char* name, Py_ssize_t size) noexcept nogil:
+    return is_word(field.key, name, size)
+
+
+cdef bint take_plain(Cursor* c, Text* text) noexcept nogil
 cdef bint scan_json(const uint8_t* at, Py_ssize_t size, Head* head) noexcept nogil
 cdef bint scan_binary(const uint8_t* at, Py_ssize_t size, Head* head) noexcept nogil
 cdef bint number_of(Field* field, int64_t low, int64_t high, int64_t* value) noexcept nogil
@@ -33,6 +58,7 @@ cdef class Output:
     cdef Py_ssize_t capacity
     cdef uint8_t* room(self, Py_ssize_t size) except NULL
     cdef bytes take(self)
+    cdef void clear(self) noexcept
 
 cdef uint8_t* write_text(uint8_t* to, const char* text, Py_ssize_t size) noexcept nogil
 cdef uint8_t* write_number(uint8_t* to, int64_t number) noexcept nogil

@@ -11,10 +11,11 @@ from libc.string cimport memcmp, memcpy
 
 from ariane.codes import PROTOCOL_VERSION
 from ariane.kernel.digits cimport put_digits
-from ariane.kernel.layout cimport Text, load16, load32, save16, save32
+from ariane.kernel.layout cimport Text, is_word, load16, load32, save16, save32
 
 cdef extern from "texts.h" nogil:
     void put_hex(uint8_t* to, const uint8_t* bytes, size_t size)
+    bint is_utf8(const uint8_t* at, const uint8_t* end)
 
 cdef int32_t VERSION = PROTOCOL_VERSION
 
@@ -26,25 +27,6 @@ cdef enum:
 # ---------------------------------------------------------------- JSON
 
 
-cdef struct Cursor:
-    const uint8_t* at
-    const uint8_t* end
-    uint8_t seen         # all bytes of all strings, or-ed: above 0x7F somewhere means check UTF-8
-
-
-cdef inline void skip_blanks(Cursor* c) noexcept nogil:
-    while c.at < c.end and (c.at[0] == c' ' or c.at[0] == c'\n' or c.at[0] == c'\t' or c.at[0] == c'\r'):
-        c.at += 1
-
-
-cdef inline bint take_char(Cursor* c, uint8_t wanted) noexcept nogil:
-    skip_blanks(c)
-    if c.at == c.end or c.at[0] != wanted:
-        return False
-    c.at += 1
-    return True
-
-
 cdef inline Py_ssize_t escape_size(const uint8_t* at, const uint8_t* end) noexcept nogil:
     """How long the escape is that follows a backslash; beyond the end when it is none, as the handlers would find."""
     cdef int point
@@ -53,7 +35,8 @@ cdef inline Py_ssize_t escape_size(const uint8_t* at, const uint8_t* end) noexce
     if at[0] != c'u':
         return 1 if at[0] in b'"\\/bfnrt' else end - at + 1
     point = hex_of(at + 1) if end - at >= 5 else -1
-    if 0xD800 <= point <= 0xDBFF and end - at >= 11 and at[5] == c'\\' and at[6] == c'u' and 0xDC00 <= hex_of(at + 7) <= 0xDFFF:
+    if (0xD800 <= point <= 0xDBFF and end - at >= 11 and at[5] == c'\\' and at[6] == c'u'
+            and 0xDC00 <= hex_of(at + 7) <= 0xDFFF):
         return 11
     return end - at + 1 if point < 0 or 0xD800 <= point <= 0xDFFF else 5
 
@@ -86,6 +69,12 @@ cdef inline bint take_string(Cursor* c, Text* text, bint* is_escaped) noexcept n
     return False
 
 
+cdef bint take_plain(Cursor* c, Text* text) noexcept nogil:
+    """A string without escapes, of ASCII."""
+    cdef bint is_escaped
+    return take_string(c, text, &is_escaped) and not is_escaped and c.seen < 0x80
+
+
 cdef inline bint take_bare(Cursor* c, Text* text) noexcept nogil:
     """A number, true or false, as its letters."""
     skip_blanks(c)
@@ -106,14 +95,10 @@ cdef inline bint take_int32(Cursor* c, int32_t* value) noexcept nogil:
     return True
 
 
-cdef inline bint is_name(Text text, const char* name, Py_ssize_t size) noexcept nogil:
-    return text.size == size and memcmp(text.at, name, size) == 0
-
-
 cdef inline bint is_plain_bare(Field* field) noexcept nogil:
-    """Whether a bare value is true, false, or a whole number in its shortest spelling; others are for the full decoder."""
+    """Whether a bare value is true, false, or a whole number in its shortest spelling."""
     cdef int64_t number
-    return (is_name(field.value, "true", 4) or is_name(field.value, "false", 5)
+    return (is_word(field.value, "true", 4) or is_word(field.value, "false", 5)
             or number_of(field, -(<int64_t> 1 << 62), <int64_t> 1 << 62, &number))
 
 
@@ -160,17 +145,17 @@ cdef bint scan_json(const uint8_t* at, Py_ssize_t size, Head* head) noexcept nog
     while True:
         if not take_string(&c, &key, &is_escaped) or is_escaped or not take_char(&c, c':'):
             return False
-        if is_name(key, "code", 4):
+        if is_word(key, "code", 4):
             good = has_code = take_int32(&c, &head.code)
-        elif is_name(key, "opaque", 6):
+        elif is_word(key, "opaque", 6):
             good = take_int32(&c, &head.opaque)
-        elif is_name(key, "flag", 4):
+        elif is_word(key, "flag", 4):
             good = take_int32(&c, &head.flag)
-        elif is_name(key, "extFields", 9):
+        elif is_word(key, "extFields", 9):
             good = take_fields(&c, head)
-        elif is_name(key, "version", 7):
+        elif is_word(key, "version", 7):
             good = take_int32(&c, &version)
-        elif is_name(key, "language", 8) or is_name(key, "remark", 6) or is_name(key, "serializeTypeCurrentRPC", 23):
+        elif is_word(key, "language", 8) or is_word(key, "remark", 6) or is_word(key, "serializeTypeCurrentRPC", 23):
             good = take_string(&c, &ignored, &is_escaped) and not is_escaped
         else:
             good = False
@@ -181,7 +166,7 @@ cdef bint scan_json(const uint8_t* at, Py_ssize_t size, Head* head) noexcept nog
         if not take_char(&c, c'}'):
             return False
         skip_blanks(&c)
-        return has_code and c.at == c.end and (c.seen < 0x80 or is_utf8(at, size))
+        return has_code and c.at == c.end and (c.seen < 0x80 or is_utf8(at, at + size))
 
 
 cdef bint number_of(Field* field, int64_t low, int64_t high, int64_t* value) noexcept nogil:
@@ -296,36 +281,6 @@ cdef inline uint8_t* write_point(uint8_t* to, int point) noexcept nogil:
     return to + 4
 
 
-cdef bint is_utf8(const uint8_t* at, Py_ssize_t size) noexcept nogil:
-    """Whether the bytes are UTF-8: shortest forms only, no surrogates, nothing above U+10FFFF."""
-    cdef const uint8_t* end = at + size
-    cdef int more, k
-    cdef uint8_t lead
-    while at < end:
-        lead = at[0]
-        at += 1
-        if lead < 0x80:
-            continue
-        if 0xC2 <= lead <= 0xDF:
-            more = 1
-        elif 0xE0 <= lead <= 0xEF:
-            more = 2
-        elif 0xF0 <= lead <= 0xF4:
-            more = 3
-        else:
-            return False
-        if end - at < more:
-            return False
-        if ((lead == 0xE0 and at[0] < 0xA0) or (lead == 0xED and at[0] > 0x9F)
-                or (lead == 0xF0 and at[0] < 0x90) or (lead == 0xF4 and at[0] > 0x8F)):
-            return False
-        for k in range(more):
-            if at[k] & 0xC0 != 0x80:
-                return False
-        at += more
-    return True
-
-
 cdef bint needs_escape(Text text) noexcept nogil:
     """Whether the text cannot stand in a JSON string as it is."""
     cdef Py_ssize_t i
@@ -356,7 +311,7 @@ cdef bint scan_binary(const uint8_t* at, Py_ssize_t size, Head* head) noexcept n
         return False
     block_size = <int32_t> load32(at + 17)
     at += BINARY_FIXED_BYTES
-    if block_size != end - at or not is_utf8_fields(at, block_size):
+    if block_size != end - at or not is_ascii(at, block_size):
         return False
     while at < end:
         if end - at < 2 or head.field_count == FIELDS_MAX:
@@ -378,7 +333,7 @@ cdef bint scan_binary(const uint8_t* at, Py_ssize_t size, Head* head) noexcept n
     return True
 
 
-cdef bint is_utf8_fields(const uint8_t* at, Py_ssize_t size) noexcept nogil:
+cdef bint is_ascii(const uint8_t* at, Py_ssize_t size) noexcept nogil:
     """Whether no byte is above ASCII; text beyond that is left to the full decoder."""
     cdef Py_ssize_t i
     for i in range(size):
@@ -412,14 +367,18 @@ cdef class Output:
         return self.data + self.size
 
     cdef bytes take(self):
-        """All of it; the buffer is empty again, and small again after an unusually large answer."""
+        """All of it; the buffer is empty again."""
         cdef bytes taken = PyBytes_FromStringAndSize(<char*> self.data, self.size)
+        self.clear()
+        return taken
+
+    cdef void clear(self) noexcept:
+        """Be empty again, and small again after an unusually large answer."""
         self.size = 0
         if self.capacity > 1 << 22:
             PyMem_Free(self.data)
             self.data = NULL
             self.capacity = 0
-        return taken
 
 
 cdef inline uint8_t* write_text(uint8_t* to, const char* text, Py_ssize_t size) noexcept nogil:

@@ -1,12 +1,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from ariane.errors import ProtocolError
 from ariane.kernel.index import Index
 from ariane.kernel.log import Log, Tags
 from ariane.kernel.pop import PopLane
 from ariane.kernel.queue import Queue
-from ariane.kernel.sockets import Channel
 from ariane.kernel.waiting import Waiting
 
 class TopicSlot:
@@ -38,6 +36,9 @@ class Lane:
     grants: dict[bytes, Grant]
     pops: PopLane | None
     waiting: Waiting
+    parks: bool
+    shows_at_once: bool
+    tells_placed: bool
     held_bytes: int
     hot_count: int
     def __init__(
@@ -51,9 +52,11 @@ class Lane:
         on_placed: Callable[[], None],
         on_timed: Callable[[], None],
         on_arrivals: Callable[[list[Queue]], None],
+        park: Callable[[Any, bytes, int], None],
+        hold: Callable[[Any, Queue, int, int, HeldPull], None] | None,
         host: bytes,
-        is_sync: bool,
-        moves_visible: bool,
+        parks: bool,
+        shows_at_once: bool,
         frame_bytes_max: int,
         header_bytes_max: int,
         held_bytes_max: int,
@@ -77,29 +80,6 @@ class Lane:
     def close_topic(self, slot: TopicSlot) -> None: ...
     def end_round(self) -> None: ...
     def forget(self) -> None: ...
-
-class LaneReader:
-    frame_count: int
-    @property
-    def partial_bytes(self) -> int: ...
-    def __init__(
-        self,
-        lane: Lane,
-        born_host: bytes,
-        send: Callable[[bytes], None],
-        park: Callable[[bytes, int], None],
-        lose: Callable[[str], None],
-        after_round: Callable[[Callable[[], None]], None] | None = None,
-        *,
-        channel: Channel | None = None,
-        go_on: Callable[[list[Any]], None] | None = None,
-        fail: Callable[[ProtocolError], None] | None = None,
-        hold: Callable[[Queue, int, int, HeldPull], None] | None = None,
-    ) -> None: ...
-    def readable(self) -> None: ...
-    def get_buffer(self, size_hint: int) -> memoryview: ...
-    def received(self, byte_count: int) -> list[Any]: ...
-    def close(self) -> None: ...
 
 class HeldPull:
     frame: bytes

@@ -16,8 +16,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from ariane.kernel.frames cimport (
-    Field, Head, Output, ReplyFrame, begin_reply, end_header, is_true, number_of, put_number, put_text, write_number,
-    write_text,
+    Cursor, Field, Head, Output, ReplyFrame, begin_reply, end_header, is_true, named, number_of, put_number, put_text,
+    skip_blanks, take_char, take_plain, write_number, write_text,
 )
 from ariane.kernel.layout cimport BLANK_BYTES, Text, load64
 from ariane.kernel.log cimport (
@@ -679,10 +679,6 @@ cdef inline bint is_text(bytes value, Text text) noexcept:
     return len(value) == text.size and memcmp(PyBytes_AS_STRING(value), text.at, text.size) == 0
 
 
-cdef inline bint named(Field* field, const char* name, Py_ssize_t size) noexcept nogil:
-    return field.key.size == size and memcmp(field.key.at, name, size) == 0
-
-
 cdef bint split_words(Text text, Field* words, int count) noexcept nogil:
     """The first words of a text, one blank between each; False when there are fewer."""
     cdef const uint8_t* at = text.at
@@ -704,37 +700,6 @@ cdef bint split_words(Text text, Field* words, int count) noexcept nogil:
 # ---------------------------------------------------------------- batch bodies
 
 
-cdef struct Cursor:
-    const uint8_t* at
-    const uint8_t* end
-
-
-cdef inline void skip_blanks(Cursor* c) noexcept nogil:
-    while c.at < c.end and (c.at[0] == c' ' or c.at[0] == c'\n' or c.at[0] == c'\t' or c.at[0] == c'\r'):
-        c.at += 1
-
-
-cdef inline bint take(Cursor* c, uint8_t wanted) noexcept nogil:
-    skip_blanks(c)
-    if c.at == c.end or c.at[0] != wanted:
-        return False
-    c.at += 1
-    return True
-
-
-cdef bint take_string(Cursor* c, Text* text) noexcept nogil:
-    """A string without escapes and of plain characters."""
-    if not take(c, c'"'):
-        return False
-    text.at = c.at
-    while c.at < c.end and c.at[0] != c'"':
-        if c.at[0] < 0x20 or c.at[0] >= 0x7F or c.at[0] == c'\\':
-            return False
-        c.at += 1
-    text.size = c.at - text.at
-    return take(c, c'"')
-
-
 cdef bint take_number(Cursor* c, int64_t* value) noexcept nogil:
     cdef Field field
     skip_blanks(c)
@@ -753,31 +718,32 @@ cdef int scan_acks(Text body, AckItem* items) noexcept nogil:
     cdef int count = 0
     c.at = body.at
     c.end = body.at + body.size
-    if not take(&c, c'{'):
+    c.seen = 0
+    if not take_char(&c, c'{'):
         return 0
     while True:
-        if not take_string(&c, &key) or not take(&c, c':'):
+        if not take_plain(&c, &key) or not take_char(&c, c':'):
             return 0
         if key.size == 4 and memcmp(key.at, <const char*> "acks", 4) == 0:
-            if count or not take(&c, c'['):
+            if count or not take_char(&c, c'['):
                 return 0
             while True:
                 if count == ACKED_MAX or not scan_item(&c, &items[count]):
                     return 0
                 count += 1
-                if take(&c, c','):
+                if take_char(&c, c','):
                     continue
-                if not take(&c, c']'):
+                if not take_char(&c, c']'):
                     return 0
                 break
         elif key.size == 10 and memcmp(key.at, <const char*> "brokerName", 10) == 0:
-            if not take_string(&c, &ignored):
+            if not take_plain(&c, &ignored):
                 return 0
         else:
             return 0
-        if take(&c, c','):
+        if take_char(&c, c','):
             continue
-        if not take(&c, c'}'):
+        if not take_char(&c, c'}'):
             return 0
         skip_blanks(&c)
         return count if c.at == c.end else 0
@@ -787,25 +753,25 @@ cdef bint scan_item(Cursor* c, AckItem* item) noexcept nogil:
     cdef Text key
     cdef int64_t ignored
     item.fields = 0
-    if not take(c, c'{'):
+    if not take_char(c, c'{'):
         return False
     while True:
-        if not take_string(c, &key) or not take(c, c':'):
+        if not take_plain(c, &key) or not take_char(c, c':'):
             return False
         if key.size == 1 and key.at[0] == c'b':
-            if not take_string(c, &item.bits):
+            if not take_plain(c, &item.bits):
                 return False
             item.fields |= 1
         elif key.size == 1 and key.at[0] == c'c':
-            if not take_string(c, &item.group):
+            if not take_plain(c, &item.group):
                 return False
             item.fields |= 2
         elif key.size == 1 and key.at[0] == c't':
-            if not take_string(c, &item.topic):
+            if not take_plain(c, &item.topic):
                 return False
             item.fields |= 4
         elif key.size == 1 and key.at[0] == c'r':
-            if not take_string(c, &item.mark):
+            if not take_plain(c, &item.mark):
                 return False
             item.fields |= 8
         elif key.size == 1 and key.at[0] == c'q':
@@ -829,9 +795,9 @@ cdef bint scan_item(Cursor* c, AckItem* item) noexcept nogil:
                 return False
         else:
             return False
-        if take(c, c','):
+        if take_char(c, c','):
             continue
-        return take(c, c'}') and item.fields == 255
+        return take_char(c, c'}') and item.fields == 255
 
 
 cdef bint decode_bits(Text text, uint64_t* bits) noexcept nogil:

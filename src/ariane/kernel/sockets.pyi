@@ -3,7 +3,6 @@ from collections.abc import Callable
 class Channel:
     descriptor: int
     is_direct: bool
-    on_rest: Callable[[bytes], None]
     def __init__(
         self,
         descriptor: int,
@@ -11,3 +10,6 @@ class Channel:
         on_end: Callable[[int], None],
     ) -> None: ...
     def write(self, data: bytes) -> None: ...
+    def send(self, data: bytes | bytearray | memoryview) -> int: ...
+    @property
+    def taken_bytes(self) -> int: ...

@@ -4,18 +4,34 @@ Python's own socket checks for a timeout, lets go of the interpreter and takes i
 that never blocks that is most of what the call costs.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+import os
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.errno cimport EAGAIN, EINTR, errno
 
 
 cdef extern from "<sys/socket.h>" nogil:
     """
-    #ifndef MSG_NOSIGNAL
-    #define MSG_NOSIGNAL 0      /* Python ignores the signal anyway */
+    #include <sys/ioctl.h>
+    #ifdef __linux__
+    #include <linux/sockios.h>      /* SIOCOUTQ */
     #endif
+    #ifndef MSG_NOSIGNAL
+    #define MSG_NOSIGNAL 0          /* Python ignores the signal anyway */
+    #endif
+    static int untaken_bytes(int descriptor)
+    {
+        int count = 0;
+    #ifdef SIOCOUTQ
+        if (ioctl(descriptor, SIOCOUTQ, &count) != 0)
+            return 0;
+    #endif
+        return count;
+    }
     """
     int MSG_DONTWAIT
     int MSG_NOSIGNAL
+    int untaken_bytes(int descriptor)
     ssize_t recv(int descriptor, void* buffer, size_t size, int flags)
     ssize_t send(int descriptor, const void* buffer, size_t size, int flags)
 
@@ -31,12 +47,43 @@ cdef class Channel:
 
     def write(self, bytes data not None) -> None:
         """Send now what the socket takes; the owner gets the rest, or all when it is not its turn."""
-        cdef Py_ssize_t size = PyBytes_GET_SIZE(data), sent = 0
-        if self.is_direct:
-            sent = send(self.descriptor, PyBytes_AS_STRING(data), size, MSG_DONTWAIT | MSG_NOSIGNAL)
-            if sent == size:
-                return
-        self.on_rest(data[sent:] if sent > 0 else data)  # a fault shows again when the owner tries
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
+        cdef Py_ssize_t count = self.give(<const uint8_t*> PyBytes_AS_STRING(data), size)
+        if count < size:
+            self.on_rest(data[count:] if count else data)
+
+    def send(self, const uint8_t[::1] data not None) -> int:
+        """How many bytes the socket takes, for the owner, whose turn it always is; OSError when it is of no more use."""
+        cdef Py_ssize_t count = send(self.descriptor, &data[0], data.shape[0], MSG_DONTWAIT | MSG_NOSIGNAL)
+        if count >= 0:
+            self.sent_bytes += count
+            return count
+        if errno == EAGAIN or errno == EINTR:
+            return 0
+        raise OSError(errno, os.strerror(errno))
+
+    @property
+    def taken_bytes(self) -> int:
+        """Of all bytes sent, those that have reached the peer's side, as far as the system tells."""
+        return self.sent_bytes - untaken_bytes(self.descriptor)
+
+    cdef Py_ssize_t give(self, const uint8_t* data, Py_ssize_t size) noexcept:
+        """How many bytes the socket takes at once; none when others wait, or at a fault, which shows again later."""
+        cdef Py_ssize_t count
+        if not self.is_direct:
+            return 0
+        count = send(self.descriptor, data, size, MSG_DONTWAIT | MSG_NOSIGNAL)
+        if count < 0:
+            return 0
+        self.sent_bytes += count
+        return count
+
+    cdef int put(self, const uint8_t* data, Py_ssize_t size) except -1:
+        """What `write` does, with bytes that are nobody's object yet."""
+        cdef Py_ssize_t count = self.give(data, size)
+        if count < size:
+            self.on_rest(PyBytes_FromStringAndSize(<const char*> data + count, size - count))
+        return 0
 
     cdef Py_ssize_t receive(self, uint8_t* to, size_t size) except -1:
         """How many bytes the socket had; 0 when there is nothing to work on, and the owner knows if it ended."""

@@ -1,8 +1,10 @@
 """One connection between two peers: commands both ways, requests matched to their answers.
 
 Used by servers and clients alike. A request needs no task: its handler is a plain call, and may
-answer later with `send`. What a peer has not read yet is bounded: beyond `unread_bytes_pause` we
-stop reading from it, beyond `unread_bytes_max` it is dropped.
+answer later with `send`. What a peer has not read yet is bounded. Beyond `unread_bytes_pause` a
+server stops reading from it and carries out nothing more of what it has asked for, until it has
+caught up; one that takes nothing for `untaken_s`, or is sent more than `unread_bytes_max` all the
+same, is dropped.
 """
 
 from __future__ import annotations
@@ -22,8 +24,10 @@ from ariane.errors import (
     RequestRejected,
     RequestTimeout,
 )
+from ariane.kernel.session import Session
 from ariane.kernel.sockets import Channel
 from ariane.protocol.command import ByteBudget, Command, CommandDecoder, FrameReader, reply
+from ariane.remoting.transport import SocketTransport
 
 logger = logging.getLogger("ariane.remoting")
 
@@ -36,8 +40,9 @@ OPAQUE_MASK: Final = (1 << 30) - 1  # the other half is for decoders that ask by
 class ConnectionLimits:
     """What one peer may cost."""
 
-    unread_bytes_pause: int = 4 << 20
+    unread_bytes_pause: int = 256 << 10
     unread_bytes_max: int = 64 << 20
+    untaken_s: float = 60.0  # while there is something to take
     idle_s: float = 120.0
     frame_s: float = 60.0  # for a frame to arrive whole
     # A server reads no more from a peer that does not read; a client must, or two that wait for
@@ -81,13 +86,12 @@ class Connection(asyncio.BufferedProtocol):
         self.budget = budget
         self.after_round: Callable[[Callable[[], None]], None] | None = None  # see `Poller`
         self.channel: Channel | None = None  # the short way to the socket, where there is one
-        self.readable: Callable[[], None] | None = None  # of a decoder that reads it by itself
+        self.reader: Session | FrameReader  # what makes sense of the bytes that come
         self._handler = handler
         self._timers = timers
         self._limits = limits
         self._on_made = on_made
         self._decoder_of = decoder_of or default_decoder_of
-        self._decoder: FrameReader
         self._transport: asyncio.Transport | None = None
         self._lost = asyncio.get_running_loop().create_future()
         self._pending: dict[int, _Waiting] = {}
@@ -95,6 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         self._last_opaque = 0
         self._out: list[bytes] = []
         self._out_bytes = 0
+        self._undone: list[Command] = []  # read, and to be handled when the peer has caught up
         self._gathering = False  # within a read: answers are written together at its end
         self._flush_is_due = False
         self._peer_is_slow = False
@@ -102,6 +107,8 @@ class Connection(asyncio.BufferedProtocol):
         self._was_active = True
         self._active_s = self._checked_s = timers.clock.monotonic_s()
         self._frames_seen = 0
+        self._taken_bytes = 0
+        self._taken_s = self._active_s
 
     @property
     def unread_bytes(self) -> int:
@@ -132,14 +139,13 @@ class Connection(asyncio.BufferedProtocol):
             asyncio.get_running_loop().call_soon(self._flush)
 
     def write(self, frames: bytes) -> None:
-        """Write whole frames at once, ahead of those being gathered; for decoders that answer.
-
-        Where there is a channel its own `write` stands in for this one, which gets the rest.
-        """
-        if self._transport is not None and not self.is_closed:
+        """Write whole frames at once, ahead of those being gathered; for those that answer."""
+        if self.channel is not None:
+            self.channel.write(frames)
+        elif self._transport is not None:
             self._transport.write(frames)
-            if self._peer_is_slow:
-                self._drop_if_deaf(self._transport)
+        if self._peer_is_slow:
+            self._drop_if_deaf()
 
     async def request(self, command: Command, timeout_s: float) -> Command:
         """The peer's answer; raises RequestTimeout or ConnectionLost."""
@@ -185,7 +191,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def drop_deaf(self) -> None:
         """Drop a peer that does not read its answers, and say so."""
-        logger.info("connection dropped peer=%s:%d reason=it does not read its answers", *self.peer)
+        logger.warning(
+            "connection dropped peer=%s:%d reason=it does not read its answers", *self.peer
+        )
         self.drop("the peer does not read its answers")
 
     def lost(self) -> ConnectionLost:
@@ -202,22 +210,25 @@ class Connection(asyncio.BufferedProtocol):
         await asyncio.shield(self._lost)
 
     def check(self) -> None:
-        """Close when idle, stuck within a frame, or unable to finish closing; called by a timer."""
+        """Close when idle, deaf, stuck within a frame, or unable to finish closing; on a timer."""
         now_s = self._timers.clock.monotonic_s()
         if self.is_closed:
             if now_s - self._active_s >= LINGER_S:
                 self.drop("closing took too long")
             return
-        decoder = self._decoder
-        has_frames = decoder.frame_count != self._frames_seen
-        self._frames_seen = decoder.frame_count
+        reader = self.reader
+        has_frames = reader.frame_count != self._frames_seen
+        self._frames_seen = reader.frame_count
+        if self._is_deaf(now_s):
+            self.drop_deaf()
+            return
         if self._was_active or has_frames:
             self._was_active = False
             self._active_s = now_s
         elif now_s - self._active_s >= self._limits.idle_s:
             self._close_logged(f"idle for {self._limits.idle_s:.0f} s")
             return
-        if not decoder.partial_bytes or has_frames:
+        if not reader.partial_bytes or has_frames or self._peer_is_slow:
             self._checked_s = now_s
         elif now_s - self._checked_s >= self._limits.frame_s:
             self._close_logged(f"a frame has not arrived whole in {self._limits.frame_s:.0f} s")
@@ -230,15 +241,9 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
         self.peer = _address(transport.get_extra_info("peername"))
         self.local = _address(transport.get_extra_info("sockname"))
-        self.after_round = transport.get_extra_info("after_round")
-        self.channel = transport.get_extra_info("channel")
-        if self.channel is not None:
-            self.channel.on_rest = self.write
-            self.write = self.channel.write  # type: ignore[assignment,method-assign]
-        self._decoder = self._decoder_of(self)
-        if self.channel is not None:
-            self.readable = getattr(self._decoder, "readable", None)
-        self.get_buffer = self._decoder.get_buffer  # type: ignore[assignment,method-assign]
+        if isinstance(transport, SocketTransport):
+            self.channel, self.after_round = transport.channel, transport.after_round
+        self.reader = self._decoder_of(self)
         pause = self._limits.unread_bytes_pause
         transport.set_write_buffer_limits(high=pause, low=pause // 4)
         if self._on_made is not None:
@@ -249,7 +254,8 @@ class Connection(asyncio.BufferedProtocol):
         self.is_closed = True
         if not self.close_reason:
             self.close_reason = "closed by the peer" if error is None else str(error)
-        self._decoder.close()
+        self.reader.close()
+        self._undone.clear()
         self._out.clear()
         self._out_bytes = 0
         if self._deadline_timer is not None:
@@ -268,13 +274,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go."""
-        return self._decoder.get_buffer(sizehint)
+        return self.reader.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
         """Handle every command the new bytes complete."""
         self._was_active = True
         try:
-            commands = self._decoder.received(nbytes)
+            commands = self.reader.received(nbytes)
         except ProtocolError as error:
             self.fail(error)
             return
@@ -285,15 +291,21 @@ class Connection(asyncio.BufferedProtocol):
             self.go_on(commands)
 
     def go_on(self, commands: list[Command]) -> None:
-        """Handle these commands and what the decoder has after them; answers leave together."""
+        """Handle these commands and what the reader has after them; answers leave together.
+
+        When the peer turns out to be slow the rest of them waits until it has caught up.
+        """
         self._gathering = True
         try:
             while commands:
-                for command in commands:
+                for number, command in enumerate(commands):
                     if self.is_closed:
                         return
+                    if self._peer_is_slow and not self._limits.reads_on:
+                        self._undone = commands[number:]
+                        return
                     self._handle(command)
-                commands = self._decoder.received(0)
+                commands = self.reader.received(0)
         except ProtocolError as error:
             self.fail(error)
         except BaseException as error:
@@ -303,6 +315,12 @@ class Connection(asyncio.BufferedProtocol):
             self._gathering = False
             if self._out:
                 self._flush()
+
+    def go_on_soon(self) -> None:
+        """Let others have their turn before the reader works on what it has; read no more till then."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+        asyncio.get_running_loop().call_soon(self._take_up)
 
     def fail(self, error: ProtocolError) -> None:
         """Close: what the peer sent cannot be read."""
@@ -315,15 +333,28 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """The peer has caught up."""
+        """The peer has caught up: go on with what it asked for, and read on if it keeps up."""
         self._peer_is_slow = False
         self._was_active = True
-        if self._transport is not None and not (self.is_closed or self._is_hushed):
-            self._transport.resume_reading()
+        self._take_up()
         for callback in self.on_drain:
             callback(self)
 
     # Below: how it is done.
+
+    def _take_up(self) -> None:
+        """Go on with what was read and had to wait; then read again, if the peer keeps up."""
+        if self._peer_is_slow or self.is_closed:
+            return
+        undone, self._undone = self._undone, []
+        if undone:
+            self.go_on(undone)
+        elif self.reader.partial_bytes:
+            self.buffer_updated(0)
+        if self._transport is not None and not (
+            self.is_closed or self._is_hushed or self._peer_is_slow
+        ):
+            self._transport.resume_reading()
 
     def _handle(self, command: Command) -> None:
         if command.is_response:
@@ -359,11 +390,19 @@ class Connection(asyncio.BufferedProtocol):
         if not self._peer_is_slow:
             self._was_active = True
         else:
-            self._drop_if_deaf(self._transport)
+            self._drop_if_deaf()
 
-    def _drop_if_deaf(self, transport: asyncio.Transport) -> None:
-        if transport.get_write_buffer_size() > self._limits.unread_bytes_max:
+    def _drop_if_deaf(self) -> None:
+        if not self.is_closed and self.unread_bytes > self._limits.unread_bytes_max:
             self.drop_deaf()
+
+    def _is_deaf(self, now_s: float) -> bool:
+        """Whether there has been something to take for long, and the peer has taken none of it."""
+        taken_bytes = -self.unread_bytes if self.channel is None else self.channel.taken_bytes
+        if not self.unread_bytes or taken_bytes > self._taken_bytes:
+            self._was_active |= self.unread_bytes > 0
+            self._taken_bytes, self._taken_s = taken_bytes, now_s
+        return now_s - self._taken_s >= self._limits.untaken_s
 
     def _next_opaque(self) -> int:
         while True:
@@ -407,7 +446,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 Handler = Callable[[Connection, Command], Command | None]
-DecoderOf = Callable[[Connection], FrameReader]
+DecoderOf = Callable[[Connection], Session | FrameReader]
 
 
 def default_decoder_of(connection: Connection) -> FrameReader:

@@ -2,8 +2,9 @@
 
 It does what asyncio's own transport does for a `BufferedProtocol`, but a read is one call from the
 loop and a write is one system call when the peer keeps up; with one request per read that is a
-quarter of what a request costs (docs/decisions/0009). Servers and clients use it, servers with a
-poller that watches all their sockets; whatever asyncio wraps by itself (TLS) keeps asyncio's.
+quarter of what a request costs (docs/decisions/0009). A `Session` reads the socket by itself, for
+any other reader it is read here. Servers and clients use it, servers with a poller that watches all
+their sockets; whatever asyncio wraps by itself (TLS) keeps asyncio's.
 """
 
 from __future__ import annotations
@@ -11,13 +12,21 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from ariane.kernel.session import Session
 from ariane.kernel.sockets import Channel
+from ariane.protocol.command import FrameReader
 from ariane.remoting.poller import Poller
 
+if TYPE_CHECKING:
+    from ariane.remoting.connection import Connection
+
 READ_AGAIN: Final = (BlockingIOError, InterruptedError)
+# What the system may keep for a peer that has no room for it; what is on its way is not counted.
+UNSENT_BYTES: Final = 256 << 10
 
 
 class SocketTransport(asyncio.Transport):
@@ -27,7 +36,7 @@ class SocketTransport(asyncio.Transport):
         self,
         loop: asyncio.AbstractEventLoop,
         connected: socket.socket,
-        protocol: asyncio.BufferedProtocol,
+        protocol: Connection,
         watcher: Poller | None = None,
         peer: Any = None,
     ) -> None:
@@ -38,11 +47,12 @@ class SocketTransport(asyncio.Transport):
         connected.setblocking(False)
         with suppress(OSError):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+                connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         self._loop = loop
         self._watcher = watcher or loop
-        self._facts["after_round"] = None if watcher is None else watcher.call_soon
-        self._channel = Channel(connected.fileno(), self.write, self._ended)
-        self._facts["channel"] = self._channel
+        self.after_round = None if watcher is None else watcher.call_soon
+        self.channel = Channel(connected.fileno(), self._wait, self._ended)
         self._socket = connected
         self._protocol = protocol
         self._descriptor = connected.fileno()
@@ -52,12 +62,15 @@ class SocketTransport(asyncio.Transport):
         self._is_reading = False
         self._is_paused = False  # the protocol has been asked to write no more
         protocol.connection_made(self)
-        self._get_buffer = protocol.get_buffer
+        self._get_buffer = protocol.reader.get_buffer
         self._buffer_updated = protocol.buffer_updated
         self._receive_into = connected.recv_into
-        self._send = connected.send
-        self._on_readable = getattr(protocol, "readable", None) or self._readable
+        self._on_readable = self._readable_of(protocol.reader)
         self.resume_reading()
+
+    def _readable_of(self, reader: Session | FrameReader) -> Callable[[], None]:
+        """What to call when the socket can be read."""
+        return reader.readable if isinstance(reader, Session) else self._readable
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """`socket`, `sockname` and, if the peer was there, `peername`."""
@@ -94,22 +107,16 @@ class SocketTransport(asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send now what the socket takes, and the rest when it can."""
+        self.channel.write(bytes(data))
+
+    def _wait(self, rest: bytes) -> None:
+        """Keep what the socket did not take."""
         if self._is_closing:
             return
         if not self._unsent:
-            try:
-                sent = self._send(data)
-            except READ_AGAIN:
-                sent = 0
-            except OSError as error:
-                self._fail(error)
-                return
-            if sent == len(data):
-                return
-            data = memoryview(data)[sent:]
-            self._channel.is_direct = False  # others must wait behind this
+            self.channel.is_direct = False  # others must wait behind this
             self._watcher.add_writer(self._descriptor, self._writable)
-        self._unsent += data
+        self._unsent += rest
         if len(self._unsent) > self._high and not self._is_paused:
             self._is_paused = True
             self._protocol.pause_writing()
@@ -120,7 +127,7 @@ class SocketTransport(asyncio.Transport):
             return
         self.pause_reading()
         self._is_closing = True
-        self._channel.is_direct = False
+        self.channel.is_direct = False
         if not self._unsent:
             self._loop.call_soon(self._lose, None)
 
@@ -150,9 +157,7 @@ class SocketTransport(asyncio.Transport):
 
     def _writable(self) -> None:
         try:
-            sent = self._send(self._unsent)
-        except READ_AGAIN:
-            return
+            sent = self.channel.send(self._unsent)
         except OSError as error:
             self._fail(error)
             return
@@ -162,7 +167,7 @@ class SocketTransport(asyncio.Transport):
             if self._is_closing:
                 self._lose(None)
                 return
-            self._channel.is_direct = True
+            self.channel.is_direct = True
         if self._is_paused and len(self._unsent) <= self._low:
             self._is_paused = False
             self._protocol.resume_writing()
@@ -178,7 +183,7 @@ class SocketTransport(asyncio.Transport):
         elif self._is_closing:
             return  # being gone is already on its way
         self._is_closing = True
-        self._channel.is_direct = False
+        self.channel.is_direct = False
         self._loop.call_soon(self._lose, error)
 
     def _lose(self, error: OSError | None) -> None:

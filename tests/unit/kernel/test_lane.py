@@ -11,8 +11,9 @@ import pytest
 from ariane.clock import ManualClock
 from ariane.disk import Disk, RealDisk, SimulatedDisk
 from ariane.errors import FrameError, ProtocolError
-from ariane.kernel.lane import Lane, LaneReader, TopicSlot
+from ariane.kernel.lane import Lane, TopicSlot
 from ariane.kernel.queue import Queue
+from ariane.kernel.session import Session
 from ariane.kernel.waiting import Shelf, Waiting
 from ariane.protocol.command import Command, CommandDecoder, command_of
 from tests.unit.store.shelf import bodies, config_with, open_store
@@ -46,9 +47,11 @@ class Rig:
             on_placed=self.store.advance,
             on_timed=lambda: None,
             on_arrivals=lambda _: None,
+            park=lambda peer, answers, _: peer.sent.append(answers),
+            hold=None,
             host=b"\x7f\0\0\1\0\0\x2a\x9f",
-            is_sync=False,
-            moves_visible=True,
+            parks=False,
+            shows_at_once=True,
             frame_bytes_max=1 << 24,
             header_bytes_max=1 << 16,
             held_bytes_max=held_bytes_max,
@@ -72,17 +75,30 @@ class Peer:
     """One connection: what it was sent, and why it was closed."""
 
     def __init__(self, rig: Rig, *, in_rounds: bool = False) -> None:
+        self.is_closed = self.is_congested = False
         self.sent: list[bytes] = []
         self.lost: list[str] = []
         self.send: Callable[[bytes], None] = self.sent.append
-        self.reader = LaneReader(
+        self.reader = Session(
             rig.lane,
+            self,
             b"\x7f\0\0\1\0\0\0\1",
-            lambda data: self.send(data),  # noqa: PLW0108 - as it is then
-            lambda data, _: self.sent.append(data),
-            self.lost.append,
-            rig.after.append if in_rounds else None,
+            channel=None,
+            after_round=rig.after.append if in_rounds else None,
         )
+
+    def write(self, frames: bytes) -> None:
+        self.send(frames)
+
+    def close(self, reason: str) -> None:
+        self.is_closed = True
+        self.lost.append(reason)
+
+    def fail(self, error: ProtocolError) -> None:
+        self.close(str(error))
+
+    def go_on(self, commands: list[Command]) -> None:
+        raise AssertionError("nobody reads a channel here")
 
     def feed(self, data: bytes) -> list[Command]:
         self.reader.get_buffer(-1)[: len(data)] = data
@@ -108,7 +124,7 @@ def test_answers_of_a_closed_connection_reach_nobody_else() -> None:
     assert other.answered == [1]
     one.reader.close()
     other.feed(message(2))
-    assert (one.answered, other.answered) == ([], [1, 2])
+    assert (one.answered, other.answered) == ([7], [1, 2])
 
 
 def test_answers_stay_with_their_reader_when_too_much_is_held() -> None:

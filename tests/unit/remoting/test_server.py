@@ -74,9 +74,9 @@ async def test_idle_connections_hold_no_buffer() -> None:
         clients = [await around.connect() for _ in range(20)]
         for client in clients:
             await soon(client.request(request(1, body=bytes(1000)), 1.0))
-        buffers = {id(end._decoder.get_buffer(-1).obj) for end in around.server.connections}
+        buffers = {id(end.reader.get_buffer(-1).obj) for end in around.server.connections}
         assert len(buffers) == 1
-        assert all(end._decoder.partial_bytes == 0 for end in around.server.connections)
+        assert all(end.reader.partial_bytes == 0 for end in around.server.connections)
 
 
 async def test_a_decoder_of_ones_own() -> None:
