@@ -921,7 +921,8 @@ cdef class LaneReader:
             count += 1
         if (lane.log.first_position + lane.log.count * lane.log.file_bytes - lane.log.end < total + BLANK_BYTES
                 or not (has_entry_room(queue, count) or lane.make_room(queue, count))
-                or (lane.index is not None and lane.index.room() < keys_max and lane.index.room() < keys_of(lane, draft, count))):
+                or (lane.index is not None and lane.index.room() < keys_max and lane.index.room() < keys_of(lane, draft, count))
+                or lane.log.fault):
             return False
         store_ms = next_store_ms(lane.log, self.now_ms)
         rest = body
