@@ -72,7 +72,7 @@ class HotLane:
             on_timed=state.timer.soon,
             on_arrivals=self._arrived,
             host=host_bytes_of(state.store_host),
-            is_sync=state.store_config.is_sync_flush,
+            is_sync=store.marks.policy.parks,
             moves_visible=store.shows_at_once,
             frame_bytes_max=FRAME_BYTES_MAX,
             header_bytes_max=HEADER_BYTES_MAX,
@@ -121,12 +121,12 @@ class HotLane:
 
     def reader_of(self, connection: Connection) -> FrameReader:
         """The decoder of one connection, whose plain requests take the lane."""
-        unflushed = self._state.unflushed
+        parked = self._state.parked
         return LaneReader(
             self._lane,
             host_bytes_of(connection.peer),
             connection.write,
-            partial(unflushed.park, connection),
+            partial(parked.park, connection),
             connection.close,
             connection.after_round,
             channel=connection.channel,
