@@ -65,7 +65,7 @@ class Parked:
         self._store = store
         self._timers = timers
         self._timeout_s = timeout_s
-        self._marks = marks or store.marks.policy.safe
+        self._marks = marks
         self._bytes_max = bytes_max
         self._connection_bytes_max = connection_bytes_max
         self._waiting: deque[_Waiting] = deque()
@@ -81,7 +81,7 @@ class Parked:
 
     def is_safe(self, log_offset: int) -> bool:
         """Whether what ends there in the log may be answered."""
-        return self._store.marks.reached(self._marks) >= log_offset
+        return self._reached() >= log_offset
 
     def park(self, connection: Connection, frames: bytes, after: int) -> None:
         """Send these answers when the log is safe up to `after`, or say that it was too late."""
@@ -107,7 +107,7 @@ class Parked:
 
     def release(self) -> None:
         """Give every answer that may now be given."""
-        safe = self._store.marks.reached(self._marks)
+        safe = self._reached()
         while self._waiting and self._waiting[0].after <= safe:
             own = self._waiting.popleft().own
             if (frames := self._take(own)) is not None:
@@ -124,6 +124,10 @@ class Parked:
         self._on_empty.append(callback)
         self._tell_if_empty()
 
+    def _reached(self) -> int:
+        marks = self._store.marks
+        return marks.reached(self._marks) if self._marks else marks.safe
+
     def _has_no_room(self, own: _Own, byte_count: int) -> bool:
         return (
             own.byte_count + byte_count > self._connection_bytes_max
@@ -131,7 +135,8 @@ class Parked:
         )
 
     def _late_code(self, after: int) -> ResponseCode:
-        return LATE_CODES[self._store.marks.late(self._marks, after)]
+        marks = self._store.marks
+        return LATE_CODES[marks.late(self._marks or marks.policy.safe, after)]
 
     def _take(self, own: _Own) -> bytes | None:
         """The oldest answers of a connection, which wait no more; None when it has closed."""
