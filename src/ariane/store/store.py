@@ -615,7 +615,11 @@ class Store:
             callback()
 
     def _look_at_disk(self) -> None:
-        self.disk_used_ratio, _ = self._disk.usage()
+        try:
+            self.disk_used_ratio, _ = self._disk.usage()
+        except OSError as error:  # what was known last stays true for a while
+            logger.warning("the disk cannot be asked how full it is reason=%s", error)
+            return
         was_full = self.disk_full_reason is not None
         if is_too_full(self.config, self.disk_used_ratio):
             self.disk_full_reason = (
