@@ -340,7 +340,7 @@ def test_a_log_on_a_real_disk_is_written_anew_after_a_failed_sync(tmp_path: Path
     store = open_store(RealDisk(tmp_path), config=config)
     for i in range(40):
         append(store, b"%d" % i + b"x" * 500)
-    store._mark_failed()
+    store._files.mark_failed()
     store._lock.release()  # as if it had been killed
     again = open_store(RealDisk(tmp_path), config=config)
     assert [int(body.partition(b"x")[0]) for body in bodies(again)] == list(range(40))

@@ -23,6 +23,7 @@ from ariane.broker.hot_lane import HotLane
 from ariane.broker.journal import Journal
 from ariane.broker.locks import QueueLocks
 from ariane.broker.long_polling import LongPolling
+from ariane.broker.parked import Parked
 from ariane.broker.persistence import Saver, ThreadSaver
 from ariane.broker.pop.service import Pop
 from ariane.broker.registration import Registration
@@ -33,7 +34,6 @@ from ariane.broker.stats import Stats
 from ariane.broker.tables import GroupTable, TopicTable
 from ariane.broker.timer import TimerService
 from ariane.broker.transactions import Transactions
-from ariane.broker.unflushed import Unflushed
 from ariane.clock import Clock, Timer, Timers
 from ariane.config import BrokerConfig, StoreConfig
 from ariane.disk import Disk
@@ -143,16 +143,17 @@ class Broker:
             self._state.pop.release_all()
             for server in self._servers:
                 server.hush()
-            await self._answer_flushed(self._state.unflushed)
+            for parked in (self._state.parked, self._state.staging.parked):
+                await self._answer_parked(parked)
         for server in self._servers:
             await server.close()
         self._close()
         logger.info("broker stopped name=%s", self._config.name)
 
-    async def _answer_flushed(self, unflushed: Unflushed) -> None:
-        """Give the answers that wait for the disk; a message that is stored is told as stored."""
+    async def _answer_parked(self, parked: Parked) -> None:
+        """Give the answers that wait; a message that is stored is told as stored."""
         is_empty = asyncio.Event()
-        unflushed.when_empty(is_empty.set)
+        parked.when_empty(is_empty.set)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(is_empty.wait(), FLUSH_WAIT_S)
 
@@ -315,7 +316,7 @@ def assemble(
         stats=Stats(clock),
         flow=FlowControl(timers, lambda: state.config, lambda: state.store_config, connections),
         held=LongPolling(store, timers),
-        unflushed=Unflushed(store, timers, lambda: state.store_config.sync_flush_timeout_ms / 1000),
+        parked=Parked(store, timers, lambda: state.store_config.sync_flush_timeout_ms / 1000),
         unique_keys=UniqueKeys(clock, random, process_id=os.getpid(), host=address[0]),
         store_host=address,
         updates=updates or ConfigUpdates(clock, saver),

@@ -205,9 +205,9 @@ def dispatch(state: BrokerState, connection: Connection, command: Command) -> Co
     if outcome is None or command.is_one_way:
         return None
     answer = outcome.command_for(command)
-    if outcome.after is None or state.unflushed.is_durable(outcome.after):
+    if outcome.after is None or state.parked.is_safe(outcome.after):
         return answer
-    state.unflushed.park(connection, answer.encode(), outcome.after)
+    state.parked.park(connection, answer.encode(), outcome.after)
     return None
 
 

@@ -75,7 +75,7 @@ class HotLane:
             park=self._park,
             hold=self._hold,
             host=host_bytes_of(state.store_host),
-            parks=state.store_config.is_sync_flush,
+            parks=store.marks.policy.parks,
             shows_at_once=store.shows_at_once,
             frame_bytes_max=FRAME_BYTES_MAX,
             header_bytes_max=HEADER_BYTES_MAX,
@@ -187,7 +187,7 @@ class HotLane:
 
     def _park(self, connection: Connection, answers: bytes, log_offset: int) -> None:
         """Keep answers until the log is safe up to there."""
-        self._state.unflushed.park(connection, answers, log_offset)
+        self._state.parked.park(connection, answers, log_offset)
 
     def _hold(
         self,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ariane.broker.hot_lane import HotLane
     from ariane.broker.locks import QueueLocks
     from ariane.broker.long_polling import LongPolling
+    from ariane.broker.parked import Parked
     from ariane.broker.pop.service import Pop
     from ariane.broker.registration import Registration
     from ariane.broker.schedule import Schedule
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from ariane.broker.tables import GroupTable, TopicTable
     from ariane.broker.timer import TimerService
     from ariane.broker.transactions import Transactions
-    from ariane.broker.unflushed import Unflushed
     from ariane.store.store import Store
 
 
@@ -55,7 +55,7 @@ class BrokerState:
     stats: Stats
     flow: FlowControl
     held: LongPolling
-    unflushed: Unflushed
+    parked: Parked
     unique_keys: UniqueKeys
     store_host: tuple[str, int]  # what message ids point at
     updates: ConfigUpdates
@@ -69,8 +69,8 @@ class BrokerState:
     lane: HotLane = field(init=False)  # stands in for the handlers, so it needs all the rest
 
     def ack_at(self, end_offset: int, *, waits: bool) -> int | None:
-        """The log offset that must be flushed before a message that ends there is acknowledged."""
-        return end_offset if waits and self.store_config.is_sync_flush else None
+        """The log offset that must be safe before a message that ends there is acknowledged."""
+        return end_offset if waits and self.store.marks.policy.parks else None
 
     def arrived(self, topic: str, queue_id: int) -> None:
         """Tell whoever waits for messages of a queue that it grew."""

@@ -164,6 +164,7 @@ class SimulatedFile:
 
     def open_descriptor(self) -> int:
         """A descriptor of the caller's own, who closes it; what it syncs nobody learns of."""
+        self._disk.begin("open", self.path)
         return os.dup(self._inode.descriptor)
 
     def sync(self, first: int, end: int) -> None:
@@ -216,6 +217,7 @@ class SimulatedDisk:
         self.capacity_bytes = capacity_bytes
         self.now_s = now_s
         self.on_operation: Callable[[str, str], None] | None = None
+        self.before_operation: Callable[[str, str], None] | None = None  # may raise, as disks do
         self.used_ratio: float | None = None  # what `usage` says instead of the truth
         self._files: dict[str, _Inode] = {}
         self._directories: set[str] = {""}
@@ -235,6 +237,8 @@ class SimulatedDisk:
 
     def begin(self, kind: str, path: str) -> None:
         """Raise what was planted for this operation; called before anything is done."""
+        if self.before_operation is not None:
+            self.before_operation(kind, path)
         for i, (planted, after, error) in enumerate(self._faults):
             if planted == kind:
                 if after == 0:
@@ -310,6 +314,8 @@ class SimulatedDisk:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         if inode is None:
             inode = self._create(path)
+        else:
+            self.begin("open", path)
         if create and inode.size != size:
             self.begin("resize", path)
             inode.resize(size)
@@ -318,6 +324,7 @@ class SimulatedDisk:
 
     def names(self, directory: str) -> list[tuple[str, int]]:
         """Files in a directory with their lengths, sorted; none when it does not exist."""
+        self.begin("list", directory)
         return sorted(
             (path.rpartition("/")[2], inode.size)
             for path, inode in self._files.items()
@@ -326,6 +333,7 @@ class SimulatedDisk:
 
     def directories(self, directory: str) -> list[str]:
         """Directories in a directory, sorted; none when it does not exist."""
+        self.begin("list", directory)
         return sorted(
             path.rpartition("/")[2]
             for path in self._directories
@@ -340,6 +348,7 @@ class SimulatedDisk:
         """A whole file; raises FileNotFoundError."""
         if path not in self._files:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        self.begin("open", path)
         return self._files[path].live
 
     def write(self, path: str, data: bytes) -> None:
@@ -432,6 +441,7 @@ class SimulatedDisk:
 
     def modified_s(self, path: str) -> float:
         """When a file was last written, in seconds since the epoch."""
+        self.begin("look", path)
         return self._files[path].modified_s
 
     def set_modified_s(self, path: str, seconds: float) -> None:
@@ -440,6 +450,7 @@ class SimulatedDisk:
 
     def usage(self) -> tuple[float, int]:
         """How full the disk is (0 to 1), and the bytes that are free."""
+        self.begin("look", "")
         free = self.free_bytes()
         ratio = 1 - free / self.capacity_bytes if self.used_ratio is None else self.used_ratio
         return ratio, free

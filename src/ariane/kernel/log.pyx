@@ -359,6 +359,8 @@ cdef int64_t place(Log log, Queue queue, Index index, Draft* draft, int64_t stor
     cdef int64_t log_offset = log.end
     cdef Py_ssize_t topic_size = draft.topic.size
     cdef Py_ssize_t properties_size = draft.properties.size + draft.suffix.size
+    if log.fault:
+        return NOT_STORED  # behind a write that failed there may be the beginning of what was not told to anybody
     if size > log.record_bytes_max or properties_size > PROPERTIES_BYTES_MAX or topic_size > TOPIC_BYTES_MAX:
         return TOO_LARGE
     if log.first_position + log.count * log.file_bytes - log_offset < size + BLANK_BYTES:

@@ -16,6 +16,7 @@ from ariane.disk import MappedFile
 from ariane.store.background import EventLoop, Lane
 from ariane.store.segments import Segments
 from ariane.store.syncing import SyncThread
+from ariane.store.watermarks import Mark, Watermarks
 
 Ranges = list[tuple[MappedFile, int, int]]  # file, first, end
 
@@ -136,22 +137,27 @@ class Flusher:
         self,
         segments: Segments,
         syncing: Syncing,
+        marks: Watermarks,
         *,
-        flushed: int,
         on_flushed: Callable[[], None],
         on_failed: Callable[[str], None],
     ) -> None:
-        self.flushed = flushed
         self.has_failed = False
         self.syncing = syncing
         self._segments = segments
+        self._marks = marks
         self._on_flushed = on_flushed
         self._on_failed = on_failed
         self._is_busy = False
 
+    @property
+    def flushed(self) -> int:
+        """How far the log is on the platter."""
+        return self._marks.flushed
+
     def flush(self, end: int) -> None:
         """Begin to sync the log up to `end`, unless a sync is under way."""
-        assert end <= self._segments.stored, "a sync would claim what is not in the file"
+        assert end <= self._marks.stored, "a sync would claim what is not in the file"
         if self._is_busy or self.has_failed or end <= self.flushed:
             return
         self._is_busy = True
@@ -164,5 +170,5 @@ class Flusher:
             self.has_failed = True
             self._on_failed(f"syncing the commit log failed: {error}")
         elif not self.has_failed:
-            self.flushed = end
+            self._marks.move(Mark.FLUSHED, end)
             self._on_flushed()

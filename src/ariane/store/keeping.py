@@ -165,14 +165,14 @@ class Keeper:
             for i, file in enumerate(self._segments.files[:-1][: self.config.delete_batch_max])
             if first + (i + 1) * size <= covered
         ]
+        try:
+            ages = [self._disk.modified_s(file.path) for file in files]
+        except OSError as error:
+            logger.warning("old segments left for now reason=%s", error)
+            return 0
         count = removable_count(
             self.config,
-            Situation(
-                self._clock.wall_ms() / 1000,
-                used_ratio,
-                [self._disk.modified_s(file.path) for file in files],
-                is_asked,
-            ),
+            Situation(self._clock.wall_ms() / 1000, used_ratio, ages, is_asked),
         )
         if count:
             segments = [self._segments.drop_first() for _ in range(count)]

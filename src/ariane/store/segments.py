@@ -84,11 +84,6 @@ class Segments:
         self.next: MappedFile | None = None
         self._is_guarded = False
 
-    @property
-    def stored(self) -> int:
-        """The log offset up to which every record is in its file."""
-        return self._log.stored
-
     def load(self) -> None:
         """Map what the directory holds."""
         self._disk.make_directory(DIRECTORY)

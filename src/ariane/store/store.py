@@ -1,12 +1,13 @@
 """The store: one writer, appends by plain calls, watermarks for everything that takes time.
 
-`written` moves with each append, `visible` is how far consumers may read, `flushed` how far the log
-is on the platter. All methods are for the loop's thread. What blocks (sync, making and removing
-files) runs on lanes and comes back as a call on the loop; without `post` it runs at once, so that a
-test sees every step. A failed sync makes the store read-only for good: the pages it covered are
-marked clean by the kernel, so trying again would report as safe what is not.
+How far the log has come, what of it is shown and when an answer may leave is for `watermarks.py` to
+say; here the marks are moved. Whoever looks at the log's files or syncs them before the end of a
+round has what was placed stored first, in `_store`.
 
-Invariant: visible <= written, and with SYNC_FLUSH visible <= flushed.
+All methods are for the loop's thread. What blocks (sync, making and removing files) runs on lanes
+and comes back as a call on the loop; without `post` it runs at once, so that a test sees every
+step. A failed sync makes the store read-only for good: the pages it covered are
+marked clean by the kernel, so trying again would report as safe what is not.
 """
 
 from __future__ import annotations
@@ -15,30 +16,22 @@ import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
-from dataclasses import replace
 from typing import Final, TypeVar
 
 from ariane.clock import Clock
 from ariane.config import StoreConfig
 from ariane.disk import Disk, Lock, MappedFile
-from ariane.errors import DiskFull, StoreError, StoreReadOnly, UnsupportedStore
+from ariane.errors import DiskFull, StoreError, StoreReadOnly
 from ariane.kernel.bad_pages import bad_pages
 from ariane.kernel.index import Index
-from ariane.kernel.log import Log, Tags
+from ariane.kernel.log import Tags
 from ariane.kernel.queue import Queue
 from ariane.store import lookups
-from ariane.store.appending import Appender
+from ariane.store.appending import BLANK_BYTES
 from ariane.store.background import EventLoop, InlineLane, Lane, Post, ThreadLane
 from ariane.store.bulk import BulkRead
-from ariane.store.checkpoint import ABORT_PATH, Checkpoint, CheckpointFile, Claim
-from ariane.store.delays import delays_ms_of
-from ariane.store.deletions import Deletions
 from ariane.store.filters import Filter
-from ariane.store.flush import Flusher, LaneSyncing, ThreadSyncing
-from ariane.store.hosts import host_bytes_of
-from ariane.store.indexes import Indexes
-from ariane.store.keeping import Keeper
+from ariane.store.flush import LaneSyncing, ThreadSyncing
 from ariane.store.leases import Leases
 from ariane.store.messages import (
     Boundary,
@@ -51,15 +44,12 @@ from ariane.store.messages import (
     QueryFound,
     StagedRows,
 )
-from ariane.store.preparation import Preparation
-from ariane.store.queues import ENTRY_BYTES, Queues
-from ariane.store.recovery import Recovery
+from ariane.store.opening import Files, assemble
+from ariane.store.queues import ENTRY_BYTES
 from ariane.store.retention import is_too_full
-from ariane.store.segments import Segments
-from ariane.store.timer_store import LogDoor, TimerStore
-from ariane.store.timer_wheel import SLOT_COUNT, Outlet
-from ariane.store.topic_deletion import TopicDeletion, raised
-from ariane.store.transient_pool import TransientPool
+from ariane.store.timer_wheel import SLOT_COUNT
+from ariane.store.topic_deletion import raised
+from ariane.store.watermarks import Mark
 
 logger: Final = logging.getLogger("ariane.store")
 
@@ -67,14 +57,10 @@ T = TypeVar("T")
 
 GATHER: Final = "gather"  # the lane of bulk reads
 LOCK_PATH: Final = "lock"
-FAILED_MARK: Final = b"sync failed"
-RECORD_SPARE_BYTES: Final = 64 * 1024  # what a record may have beside its body
-BLANK_BYTES: Final = 8
 READ_BYTES_MAX: Final = 128 << 20
 USAGE_INTERVAL_MS: Final = 1000
 CHECKPOINT_BYTES: Final = 3 << 30  # of log; a start after a kill walks what no checkpoint covers
 SETTLE_INTERVAL_MS: Final = 1000  # at most so late are queues for those who map the files
-QUEUE_COUNT_NEVER_REACHED: Final = 1 << 62
 
 
 class Store:
@@ -86,14 +72,12 @@ class Store:
         disk: Disk,
         clock: Clock,
         *,
-        store_host: tuple[str, int],
+        files: Files,
         post: Post | None,
         loop: EventLoop | None,
         lock: Lock,
-        timer_slots: int = SLOT_COUNT,
     ) -> None:
         self.config = config
-        self.was_killed = False  # whoever had the store before did not stop it
         self.read_only_reason: str | None = None
         self.disk_full_reason: str | None = None
         self.disk_used_ratio = 0.0
@@ -103,9 +87,7 @@ class Store:
         self._post = post
         self._loop = loop
         self._lock = lock
-        self._timer_slots = timer_slots
-        self._host_bytes = host_bytes_of(store_host)
-        self._is_sync = config.is_sync_flush
+        self._files = files
         self._is_started = False
         self._settled = 0  # where the log ended when queues were last settled
         self._flush_is_posted = False
@@ -113,21 +95,11 @@ class Store:
         self._due_s: dict[str, float] = {}
         self._bad_pages = bad_pages()
         self._lanes: dict[str, Lane] = {}
-        self.log = Log(
-            config.segment_bytes,
-            self._host_bytes,
-            delays_ms=delays_ms_of(config.delay_levels),
-            record_bytes_max=min(
-                config.message_bytes_max + RECORD_SPARE_BYTES, config.segment_bytes - BLANK_BYTES
-            ),
-        )
-        self._segments = Segments(disk, self.log)
-        self._queues = Queues(disk, self.log, config.queue_file_bytes)
-        self._indexes = Indexes(
-            disk, clock, slot_count=config.index_slot_count, entry_count=config.index_entry_count
-        )
-        self._checkpoint_file = CheckpointFile(disk)
-        self._deletions = Deletions(disk)
+        self.log = files.log
+        self._segments = files.segments
+        self._queues = files.queues
+        self._indexes = files.indexes
+        self._checkpoint_file = files.checkpoint_file
         self.read_limits = lookups.ReadLimits(
             memory_count_max=config.transfer_count_memory_max,
             memory_bytes_max=config.transfer_bytes_memory_max,
@@ -153,27 +125,17 @@ class Store:
         disk.make_directory("")
         lock = disk.lock(LOCK_PATH)
         try:
-            store = cls(
-                config,
-                disk,
-                clock,
-                store_host=store_host,
-                post=post,
-                loop=loop,
-                lock=lock,
-                timer_slots=timer_slots,
-            )
+            files = Files(config, disk, clock, store_host)
+            store = cls(config, disk, clock, files=files, post=post, loop=loop, lock=lock)
             try:
-                store._assemble(store._recover())
-                store.timer.recover(
-                    was_killed=store.was_killed, sync_failed=store._has_failed_before()
-                )
+                store._recover(timer_slots)
             except BaseException as error:
                 for lane in store._lanes.values():
                     lane.close()
+                files.close()
                 if not isinstance(error, OSError):
                     raise
-                store._mark_failed()
+                files.mark_failed()
                 raise StoreError(f"the store cannot be opened: {error}") from error
         except BaseException:
             lock.release()
@@ -182,12 +144,17 @@ class Store:
 
     def start(self) -> None:
         """Mark the store as in use; from now on only `stop` ends it cleanly."""
-        self._mark_in_use()  # before anything is made: what a kill leaves unsynced must be known
+        self._files.mark_in_use()  # before anything is made: what a kill leaves must be known
         if self.config.index_enabled:
             self._indexes.make_room(1)  # an append without an index would lose its keys
-        self.log.write_by(self._open_descriptor(self._segments.files[-1]))
-        if self._loop is not None and self._is_sync and self._disk.syncs_by_descriptor:
-            self._flusher.syncing = self._sync_thread = ThreadSyncing(self._loop, self._mark_failed)
+        self.log.write_by(self.writer_of(self._segments.files[-1]))
+        if (
+            self._loop is not None
+            and self.marks.policy.flushes_at_once
+            and self._disk.syncs_by_descriptor
+        ):
+            self._sync_thread = ThreadSyncing(self._loop, self._files.mark_failed)
+            self._flusher.syncing = self._sync_thread
         self._segments.guard()
         self._is_started = True
         self._look_at_disk()
@@ -207,15 +174,10 @@ class Store:
             try:
                 self._end_cleanly()
             except (OSError, StoreError) as error:
-                self._fail(f"the store could not be stopped cleanly: {error}")
+                self.fail(f"the store could not be stopped cleanly: {error}")
         self._is_started = False
         self.timer.close()
-        with suppress(OSError):  # nobody was told of what cannot be written
-            self.log.write_by(-1)
-        self._segments.close()
-        self._queues.close()
-        self._indexes.close()
-        self._checkpoint_file.close()
+        self._files.close()
         self._lock.release()
 
     def tick(self) -> None:
@@ -228,7 +190,7 @@ class Store:
         ):
             self._copy()
         if self._is_due("flush", config.flush_interval_ms):
-            self._flusher.flush(self._flushable())
+            self._flusher.flush(self._stored_end())
         is_long_ago = self.log.end - self._keeper.claimed > CHECKPOINT_BYTES
         if self._is_due("checkpoint", config.checkpoint_interval_ms) or is_long_ago:
             self.checkpoint()
@@ -256,7 +218,12 @@ class Store:
     @property
     def flushed(self) -> int:
         """The log offset up to which the log is on the platter."""
-        return self._flusher.flushed
+        return self.marks.flushed
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether whoever had the store before did not stop it."""
+        return self._files.was_killed
 
     @property
     def index(self) -> Index | None:
@@ -266,7 +233,7 @@ class Store:
     @property
     def shows_at_once(self) -> bool:
         """Whether consumers may read a record as soon as it is written."""
-        return not self._is_sync and self._pool is None
+        return self.marks.policy.shows_at_once
 
     @property
     def refusal(self) -> StoreError | None:
@@ -326,19 +293,23 @@ class Store:
 
     def advance(self) -> None:
         """Records have been placed, here or by the kernel's lane: let the watermarks follow."""
-        if not self._store_records():
+        if not self._store():
             return
-        if self._is_sync:
+        self._show()
+        if self.marks.policy.flushes_at_once:
             self._flush_soon()
-        elif self.shows_at_once:
-            self.log.visible = self.log.stored
 
-    def _store_records(self) -> bool:
+    def _store(self) -> bool:
         """Put what was placed into its file; False, and read-only from now on, if that fails."""
         if self.log.store() and not self.log.fault:
+            self.marks.round_ended(self.log.stored)
             return True
-        self._fail(f"the commit log cannot be written: {os.strerror(self.log.fault)}")
+        self.fail(f"the commit log cannot be written: {os.strerror(self.log.fault)}")
         return False
+
+    def _show(self) -> None:
+        """Let consumers see what the watermarks say; the lane may have done so within a round."""
+        self.log.visible = max(self.log.visible, self.marks.shown)
 
     def _raise_if_unwritten(self) -> None:
         if self.log.fault:
@@ -348,7 +319,7 @@ class Store:
     def flush(self) -> None:
         """Sync the log up to its end, or begin to."""
         self._copy()
-        self._flusher.flush(self._flushable())
+        self._flusher.flush(self._stored_end())
 
     def flush_now(self) -> None:
         """Sync the log up to its end, and return when that is done or has failed. Blocks."""
@@ -365,7 +336,7 @@ class Store:
         self._copy()
         if self._pool is not None:
             self._lanes["copy"].wait()
-        self._keeper.checkpoint(self._flushable())
+        self._keeper.checkpoint(self._stored_end())
 
     def prepare(self) -> None:
         """Have the next segment ready, and blocks for the index."""
@@ -504,17 +475,10 @@ class Store:
         """
         self._deletion.add(topic, done)
 
-    def _flushable(self) -> int:
-        """How far a sync that begins now may claim to reach: what is in the file, and no further.
-
-        Within a round the lane may have records on its desk; whoever syncs before the round ends
-        has them written first.
-        """
-        if self._pool is not None:
-            return self._pool.copied
-        if not self._store_records():
-            return self.flushed
-        return self.log.stored
+    def _stored_end(self) -> int:
+        """How far a sync that begins now may claim to reach: what is in the file by then."""
+        self._store()
+        return self.marks.stored
 
     def _end_cleanly(self) -> None:
         self._segments.discard_next()
@@ -524,138 +488,34 @@ class Store:
         self.checkpoint()
         self.timer.end()
         if self.read_only_reason is None:
-            self._disk.remove(ABORT_PATH)
-            self._disk.sync_directory("")
+            self._files.mark_stopped()
 
-    def _recover(self) -> Checkpoint:
-        _refuse_other_layouts(self._disk)
-        self.was_killed = self._disk.exists(ABORT_PATH)
-        self._segments.load()
-        self._queues.load()
-        self._indexes.load()
-        self._deletions.load()
-        checkpoint = self._checkpoint_file.load()
-        claim = Recovery(
-            log=self.log,
-            segments=self._segments,
-            queues=self._queues,
-            indexes=self._indexes,
-            deletions=self._deletions,
-            checkpoint=checkpoint,
-            was_killed=self.was_killed,
-            sync_failed=self._has_failed_before(),
-            check_crc=self.config.check_crc_on_recover,
-            index_enabled=self.config.index_enabled,
-            distrust=self._distrust,
-        ).run()
-        return replace(checkpoint, claim=claim)
-
-    def _mark_in_use(self) -> None:
-        self._disk.write(ABORT_PATH, str(os.getpid()).encode())
-        self._disk.sync_directory("")
-
-    def _mark_failed(self) -> None:
-        """Let the next start know of a failed sync; any thread may call this.
-
-        It need not be synced: once the page cache is gone there is nothing left to be wrong about.
-        """
-        with suppress(OSError, StoreError):
-            self._disk.write(ABORT_PATH, FAILED_MARK)
-
-    def _has_failed_before(self) -> bool:
-        return self._disk.exists(ABORT_PATH) and self._disk.read(ABORT_PATH) == FAILED_MARK
-
-    def _distrust(self, claim: Claim | None) -> None:
-        """Let every start find fewer queues than claimed, until one has rebuilt them all."""
-        if not self._has_failed_before():
-            self._mark_in_use()
-        if claim is not None:
-            claim = replace(claim, queue_count=QUEUE_COUNT_NEVER_REACHED)
-        self._checkpoint_file.save(Checkpoint(claim=claim))
-
-    def _assemble(self, checkpoint: Checkpoint) -> None:
-        """Put together what works on the recovered files."""
-        is_pooled = self.config.transient_pool_enabled and not self._is_sync
-        self._lanes = {
-            name: InlineLane() if self._post is None else ThreadLane(name, self._post)
-            for name in ("flush", "prepare", "keep", *(("copy",) if is_pooled else ()))
-        }
-        self._flusher = Flusher(
-            self._segments,
-            LaneSyncing(self._lanes["flush"], self._mark_failed),
-            flushed=self.log.end,
-            on_flushed=self._flushed,
-            on_failed=self._fail,
+    def _recover(self, timer_slots: int) -> None:
+        checkpoint = self._files.recover()
+        parts = assemble(
+            self._files,
+            checkpoint,
+            self,
+            config=self.config,
+            disk=self._disk,
+            clock=self._clock,
+            lanes=self._lanes,
+            post=self._post,
+            timer_slots=timer_slots,
         )
-        self._keeper = Keeper(
-            self.config,
-            self._disk,
-            self._clock,
-            self._lanes["keep"],
-            log=self.log,
-            segments=self._segments,
-            queues=self._queues,
-            indexes=self._indexes,
-            flusher=self._flusher,
-            file=self._checkpoint_file,
-            checkpoint=checkpoint,
-            on_failed=self._fail,
-            mark_failed=self._mark_failed,
-        )
-        self._preparation = Preparation(
-            self.log, self._segments, self._queues, self._clock, self._lanes["prepare"]
-        )
-        self._queues.on_long = self._preparation.bring_in
-        self._deletion = TopicDeletion(
-            log=self.log,
-            queues=self._queues,
-            deletions=self._deletions,
-            keeper=self._keeper,
-            preparing=self._lanes["prepare"],
-            checkpoint=self.checkpoint,
-            fail=self._fail,
-            refusal=lambda: self.read_only_reason,
-        )
-        self._appender = Appender(
-            self._clock,
-            host_bytes=self._host_bytes,
-            log=self.log,
-            segments=self._segments,
-            queues=self._queues,
-            indexes=self._indexes if self.config.index_enabled else None,
-            next_segment=self._preparation.next_segment,
-            open_descriptor=self._open_descriptor,
-            on_rolled=self._rolled,
-        )
-        self.timer = self._make_timer()
-        self._pool = TransientPool(self.log) if is_pooled else None
-        if self._pool is not None:
-            self._pool.begin(self._segments.files[-1])
-        self._keeper.remove(self._queues.trim() + self._indexes.trim(self.log.first_position))
+        self.marks = parts.marks
+        self.timer = parts.timer
+        self._flusher = parts.flusher
+        self._keeper = parts.keeper
+        self._preparation = parts.preparation
+        self._deletion = parts.deletion
+        self._appender = parts.appender
+        self._pool = parts.pool
+        self.timer.recover(was_killed=self.was_killed, sync_failed=self._files.has_failed_before())
 
-    def _make_timer(self) -> TimerStore:
-        return TimerStore(
-            self.config,
-            self._disk,
-            self._clock,
-            self._lanes["keep"],
-            log=self.log,
-            queues=self._queues,
-            outlet=Outlet(
-                index=lambda: self.index,
-                queue_of=self._queues.obtain,
-                append=self.append_again,
-                advance=self.advance,
-            ),
-            door=LogDoor(
-                flush=self.flush,
-                flushed=lambda: self.flushed,
-                fail=self._fail,
-                mark_failed=self._mark_failed,
-                may_append=lambda: self._is_started and self.refusal is None,
-            ),
-            slot_count=self._timer_slots,
-        )
+    def may_append(self) -> bool:
+        """Whether an append would not be refused."""
+        return self._is_started and self.refusal is None
 
     def append_again(self, message: NewMessage) -> Placed:
         """Append what the log held before, even if it has grown larger than is allowed by now."""
@@ -681,18 +541,19 @@ class Store:
         if self._sync_thread is not None:
             self._sync_thread.close()
             self._sync_thread = None
-            self._flusher.syncing = LaneSyncing(self._lanes["flush"], self._mark_failed)
+            self._flusher.syncing = LaneSyncing(self._lanes["flush"], self._files.mark_failed)
 
     def _check_may_append(self) -> None:
         assert self._is_started
         if (refusal := self.refusal) is not None:
             raise refusal
 
-    def _open_descriptor(self, file: MappedFile) -> int:
+    def writer_of(self, file: MappedFile) -> int:
         """What records are written to a segment by; -1 where they go through memory."""
         return file.open_descriptor() if self._pool is None else -1
 
-    def _rolled(self, file: MappedFile, descriptor: int) -> None:
+    def rolled(self, file: MappedFile, descriptor: int) -> None:
+        """Write to another segment from now on."""
         if self._pool is not None:
             self._pool.begin(file)
         self.log.write_by(descriptor)
@@ -700,7 +561,7 @@ class Store:
 
     def _copy(self) -> None:
         pool = self._pool
-        if pool is None or pool.copied == self.log.end or self.read_only_reason:
+        if pool is None or self.marks.stored == self.log.end or self.read_only_reason:
             return
         end = self.log.end
         self._lanes["copy"].run(lambda: pool.copy(end), self._copied)
@@ -708,17 +569,19 @@ class Store:
     def _copied(self, future: Future[int]) -> None:
         assert self._pool is not None
         if error := future.exception():
-            self._fail(f"copying messages to the commit log failed: {error}")
+            self.fail(f"copying messages to the commit log failed: {error}")
             return
         self._pool.copied_to(future.result())
-        self.log.visible = max(self.log.visible, future.result())
+        self.marks.move(Mark.STORED, future.result())
+        self._show()
         self._notify()
 
-    def _flushed(self) -> None:
-        if self._is_sync:
-            self.log.visible = self._flusher.flushed
+    def flushed_on(self) -> None:
+        """The log is on the platter further than before: whoever waited for it goes on."""
+        self._show()
+        if self.marks.policy.flushes_at_once:
             # For who came meanwhile; answering can wait for it.
-            self._flusher.flush(self._flushable())
+            self._flusher.flush(self._stored_end())
         self._keeper.flushed()
         self.timer.flushed()
         self._notify()
@@ -726,7 +589,7 @@ class Store:
     def _flush_soon(self) -> None:
         """Begin a sync once the loop has handed over all that has arrived: they share it."""
         if self._post is None:
-            self._flusher.flush(self._flushable())
+            self._flusher.flush(self._stored_end())
         elif not self._flush_is_posted:
             self._flush_is_posted = True
             later = self._post if self._loop is None else self._loop.call_soon
@@ -734,9 +597,9 @@ class Store:
 
     def _flush_now(self) -> None:
         self._flush_is_posted = False
-        self._flusher.flush(self._flushable())
+        self._flusher.flush(self._stored_end())
 
-    def _fail(self, reason: str) -> None:
+    def fail(self, reason: str) -> None:
         """Never write again: what is on the platter is no longer known."""
         self._flusher.has_failed = True
         if self.read_only_reason is None:
@@ -752,7 +615,11 @@ class Store:
             callback()
 
     def _look_at_disk(self) -> None:
-        self.disk_used_ratio, _ = self._disk.usage()
+        try:
+            self.disk_used_ratio, _ = self._disk.usage()
+        except OSError as error:  # what was known last stays true for a while
+            logger.warning("the disk cannot be asked how full it is reason=%s", error)
+            return
         was_full = self.disk_full_reason is not None
         if is_too_full(self.config, self.disk_used_ratio):
             self.disk_full_reason = (
@@ -784,14 +651,3 @@ class Store:
 
 def _memory_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _refuse_other_layouts(disk: Disk) -> None:
-    for name in disk.directories(""):
-        if name.startswith("dledger-") or (
-            name == "batchconsumequeue" and disk.directories("batchconsumequeue")
-        ):
-            raise UnsupportedStore(
-                f"{name} belongs to a kind of store that is not supported (DLedger, or topics with"
-                " queue.type=BatchCQ)"
-            )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import msgspec
 import pytest
 
 from ariane.broker.retry import Return, retries_max
@@ -14,6 +13,7 @@ from ariane.protocol.bodies import MessageQueue, SubscriptionGroupConfig
 from ariane.protocol.command import Command
 from ariane.protocol.message import StoredMessage
 from ariane.store.messages import NewMessage
+from ariane.store.watermarks import SYNC_FLUSH
 from ariane.topics import HALF_TOPIC, OPERATION_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from tests.unit.broker.rig import Rig, send_fields
 from tests.unit.broker.test_schedule import started
@@ -200,14 +200,14 @@ def test_what_is_sent_back_is_counted(rig: Rig) -> None:
 
 
 def test_the_answer_waits_for_the_disk_where_sends_do(rig: Rig) -> None:
-    rig.state.store_config = msgspec.structs.replace(
-        rig.state.store_config, flush_mode="SYNC_FLUSH"
-    )
     message = sent(rig, properties="WAIT\x01false\x02UNIQ_KEY\x01U\x02")
     ext = {"offset": message.log_offset, "group": GROUP, "delayLevel": 0}
-    assert rig.call(RequestCode.CONSUMER_SEND_MSG_BACK, ext) is None
-    rig.state.store.flush()
-    assert [answer.code for answer in rig.peer.sent] == [ResponseCode.SUCCESS]
+    rig.call(RequestCode.CONSUMER_SEND_MSG_BACK, ext)  # makes the topic
+    rig.state.store.marks.policy = SYNC_FLUSH
+    rig.disk.plant("sync", OSError(5, "input/output error"))
+    answer = rig.call(RequestCode.CONSUMER_SEND_MSG_BACK, ext)
+    answers = rig.peer.sent if answer is None else [answer]
+    assert [answer.code for answer in answers] == [ResponseCode.SERVICE_NOT_AVAILABLE]
 
 
 REFUSED: dict[str, tuple[dict[str, Any], ResponseCode]] = {

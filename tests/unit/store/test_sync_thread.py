@@ -123,7 +123,7 @@ def test_a_sync_claims_only_what_was_in_the_file_when_it_began(tmp_path: Path) -
             append(store, b"first")
             placed = place(store.log, store.queue("T", 0), b"on the desk", store.index)
             assert store.log.stored == placed  # as the lane leaves it until its round ends
-            store._flushed()
+            store.flushed_on()
             assert store.log.stored == store.log.end
             await flushed(store)
             segment = (tmp_path / "commitlog" / f"{0:020d}").read_bytes()

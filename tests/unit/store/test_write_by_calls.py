@@ -14,7 +14,7 @@ from ariane.clock import ManualClock
 from ariane.disk import RealDisk, SimulatedDisk
 from ariane.disk.real import RealMappedFile
 from ariane.errors import StoreError, StoreReadOnly
-from ariane.kernel.log import Log
+from ariane.kernel.log import RECORD_NOT_STORED, Log
 from ariane.kernel.queue import Queue
 from ariane.store.check import check
 from ariane.store.store import Store
@@ -184,6 +184,27 @@ def test_a_log_never_writes_a_segment_by_the_descriptor_of_the_one_before(tmp_pa
     assert place(log, queue, b"new") == 4096
     assert not log.store() and log.end == 4096
     assert old.read_bytes() == sealed
+
+
+def test_nothing_is_placed_behind_a_write_that_failed(tmp_path: Path) -> None:
+    """There may be the beginning of it in the file, and queue entries of what it held."""
+    log, queue = Log(4096, bytes(8)), Queue(b"T", 0, 200)
+    log.add(0, bytearray(4096))
+    queue.add(0, bytearray(200))
+    queue.reserved_end = 10
+    path = tmp_path / "segment"
+    path.write_bytes(bytes(4096))
+    log.write_by(os.open(path, os.O_RDWR))
+    place(log, queue, b"told")
+    assert log.store()
+    end = log.end
+    log.write_by(os.open(path, os.O_RDONLY))
+    place(log, queue, b"not told")
+    assert not log.store()
+    log.write_by(os.open(path, os.O_RDWR))
+    assert place(log, queue, b"after") == RECORD_NOT_STORED
+    assert log.end == log.stored == end
+    assert not any(path.read_bytes()[end:])
 
 
 def test_timed_messages_that_could_not_be_written_come_after_the_restart(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from ariane.broker.parked import Parked
 from ariane.broker.persistence import SavedFile, Saver, load
 from ariane.broker.pop.flushed import Flushed
 from ariane.broker.requests import Reply, Request, attempt
@@ -34,6 +35,7 @@ from ariane.disk import Disk
 from ariane.errors import RequestRejected, StoreError
 from ariane.protocol.bodies.staging import BatchPlan, BatchState
 from ariane.protocol.headers.staging import BatchHeader, BatchReply, PublishHeader
+from ariane.store.watermarks import Mark
 
 LOGGER: Final = logging.getLogger("ariane.broker")
 
@@ -57,6 +59,12 @@ class Staging:
         self._file = SavedFile(snapshot.PATH, self._encode, saver)
         self._flushed = Flushed(state.store)
         self._file.barrier = self._flushed.run
+        self.parked = Parked(  # what is published is safe from a power cut however it was sent
+            state.store,
+            state.timers,
+            lambda: state.store_config.sync_flush_timeout_ms / 1000,
+            marks=(Mark.FLUSHED,),
+        )
         self._jobs: deque[Iterator[None]] = deque()
         self._turn_timer: Timer | None = None
         self._under_way: set[int] = set()  # decisions whose publication is among the jobs
@@ -308,10 +316,10 @@ class Staging:
         if request.command.is_one_way or request.connection.is_closed:
             return
         answer = reply.command_for(request.command)
-        if reply.after is None or self._state.unflushed.is_durable(reply.after):
+        if reply.after is None or self.parked.is_safe(reply.after):
             request.connection.send(answer)
             return
-        self._state.unflushed.park(request.connection, answer.encode(), reply.after)
+        self.parked.park(request.connection, answer.encode(), reply.after)
         self._flush_up_to(reply.after)
 
     def _flush_up_to(self, log_offset: int) -> None:

@@ -8,12 +8,13 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from ariane.broker.unflushed import Unflushed
+from ariane.broker.parked import Parked
 from ariane.clock import ManualClock, Timers
 from ariane.codes import ResponseCode
 from ariane.config import StoreConfig
 from ariane.protocol.command import Command, reply
 from ariane.protocol.message import BatchEntry, encode_batch
+from ariane.store.watermarks import SYNC_FLUSH, Mark, Policy, Watermarks
 from tests.unit.broker.rig import SMALL_STORE, Peer, Rig, pull_fields, send_fields
 
 SYNC_STORE = msgspec.structs.replace(SMALL_STORE, flush_mode="SYNC_FLUSH")
@@ -22,23 +23,28 @@ SYNC_STORE = msgspec.structs.replace(SMALL_STORE, flush_mode="SYNC_FLUSH")
 class Disk:
     """A store of which only the watermark is real, and a client."""
 
-    def __init__(self) -> None:
+    def __init__(self, **bounds: int) -> None:
         self.clock = ManualClock()
         self.timers = Timers(self.clock)
         self.clock.timers.append(self.timers)
         self.on_advance: list[Callable[[], None]] = []
-        self.store = SimpleNamespace(flushed=0, read_only_reason=None, on_advance=self.on_advance)
-        self.unflushed = Unflushed(self.store, self.timers, lambda: 5.0)  # type: ignore[arg-type]
+        self.marks = Watermarks(SYNC_FLUSH, 0)
+        self.marks.round_ended(1 << 20)
+        self.store = SimpleNamespace(
+            marks=self.marks, read_only_reason=None, on_advance=self.on_advance
+        )
+        self.parked = Parked(self.store, self.timers, lambda: 5.0, **bounds)  # type: ignore[arg-type]
         self.peer = Peer()
 
     def park(self, after: int, *opaques: int) -> None:
         frames = b"".join(
             Command(0, opaque=opaque, flag=1, ext={"msgId": "M"}).encode() for opaque in opaques
         )
-        self.unflushed.park(self.peer, frames, after)  # type: ignore[arg-type]
+        self.parked.park(self.peer, frames, after)  # type: ignore[arg-type]
 
     def flush(self, end: int, reason: str | None = None) -> None:
-        self.store.flushed, self.store.read_only_reason = end, reason
+        self.marks.move(Mark.FLUSHED, end)
+        self.store.read_only_reason = reason
         for tell in self.on_advance:
             tell()
 
@@ -55,7 +61,7 @@ def test_one_flush_answers_everything_it_covers() -> None:
     assert disk.answers() == []
     disk.flush(200)
     assert disk.answers() == [(1, 0), (2, 0), (3, 0)]
-    assert len(disk.unflushed) == 1
+    assert len(disk.parked) == 1
 
 
 def test_a_late_flush_is_told_as_late_with_where_the_message_is() -> None:
@@ -90,7 +96,7 @@ def test_a_long_answer_can_be_told_late_too() -> None:
     ids = ",".join(["7F00000100002A9F0000000000000000"] * 20_000)
     answer = reply(Command(320, opaque=9))
     answer.ext = {"msgId": ids}
-    disk.unflushed.park(disk.peer, answer.encode(), 100)  # type: ignore[arg-type]
+    disk.parked.park(disk.peer, answer.encode(), 100)  # type: ignore[arg-type]
     disk.clock.advance(6.0)
     assert disk.answers() == [(9, ResponseCode.FLUSH_DISK_TIMEOUT)]
 
@@ -98,19 +104,82 @@ def test_a_long_answer_can_be_told_late_too() -> None:
 def test_who_waits_for_all_answers_is_called_when_the_last_has_left() -> None:
     disk = Disk()
     empty: list[int] = []
-    disk.unflushed.when_empty(lambda: empty.append(0))
+    disk.parked.when_empty(lambda: empty.append(0))
     assert empty == [0]
     disk.park(100, 1)
     disk.park(200, 2)
-    disk.unflushed.when_empty(lambda: empty.append(len(disk.answers())))
+    disk.parked.when_empty(lambda: empty.append(len(disk.answers())))
     disk.flush(100)
     assert empty == [0]
     disk.flush(200)
     assert empty == [0, 2]
     disk.park(300, 3)
-    disk.unflushed.when_empty(lambda: empty.append(len(disk.answers())))
+    disk.parked.when_empty(lambda: empty.append(len(disk.answers())))
     disk.clock.advance(10.0)  # told as late
     assert empty == [0, 2, 3]
+
+
+def test_what_is_over_the_bound_is_told_as_late_at_once() -> None:
+    frame = len(Command(0, opaque=1, flag=1, ext={"msgId": "M"}).encode())
+    late = ResponseCode.FLUSH_DISK_TIMEOUT
+    disk = Disk(connection_bytes_max=2 * frame, bytes_max=3 * frame)
+    for opaque in (1, 2, 3):
+        disk.park(100, opaque)
+    assert disk.answers() == [(3, late)]
+    assert disk.peer.sent[0].ext == {"msgId": "M"}
+    first, disk.peer = disk.peer, Peer()
+    disk.park(100, 4)
+    disk.park(100, 5)
+    assert disk.answers() == [(5, late)]
+    disk.flush(100)
+    assert disk.answers() == [(5, late), (4, 0)]
+    assert [answer.opaque for answer in first.sent] == [3, 1, 2]
+    disk.park(200, 6)  # there is room again
+    assert len(disk.parked) == 1
+
+
+def test_a_connection_that_closes_takes_its_answers_along() -> None:
+    frame = len(Command(0, opaque=1, flag=1, ext={"msgId": "M"}).encode())
+    disk = Disk(bytes_max=2 * frame)
+    empty: list[int] = []
+    gone = disk.peer
+    disk.park(100, 1)
+    disk.park(200, 2)
+    disk.parked.when_empty(lambda: empty.append(0))
+    gone.close()
+    assert empty == [0]
+    assert len(disk.parked) == 0
+    disk.park(200, 9)  # too late for it
+    disk.peer = Peer()
+    disk.park(200, 3)
+    disk.park(300, 4)
+    disk.flush(200)
+    assert disk.answers() == [(3, 0)]
+    disk.clock.advance(10.0)
+    assert disk.answers() == [(3, 0), (4, ResponseCode.FLUSH_DISK_TIMEOUT)]
+    assert gone.sent == []
+
+
+@pytest.mark.parametrize(
+    ("safe", "reached", "code"),
+    [
+        ((Mark.REPLICATED, Mark.FLUSHED), Mark.REPLICATED, ResponseCode.FLUSH_DISK_TIMEOUT),
+        ((Mark.REPLICATED, Mark.FLUSHED), Mark.FLUSHED, ResponseCode.FLUSH_SLAVE_TIMEOUT),
+        ((Mark.REPLICATED, Mark.FLUSHED), None, ResponseCode.FLUSH_SLAVE_TIMEOUT),
+        ((Mark.COMMITTED,), Mark.FLUSHED, ResponseCode.SYSTEM_ERROR),
+    ],
+)
+def test_lateness_is_told_by_what_is_late(
+    safe: tuple[Mark, ...], reached: Mark | None, code: ResponseCode
+) -> None:
+    disk = Disk()
+    disk.marks.policy = Policy(Mark.STORED, shown=safe, safe=safe)
+    disk.parked = Parked(disk.store, disk.timers, lambda: 5.0)  # type: ignore[arg-type]
+    disk.park(100, 1)
+    if reached is not None:
+        disk.marks.move(reached, 100)
+    disk.clock.advance(6.0)
+    assert disk.answers() == [(1, code)]
 
 
 # The same through the broker.
