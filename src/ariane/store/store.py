@@ -40,6 +40,7 @@ from ariane.store.hosts import host_bytes_of
 from ariane.store.indexes import Indexes
 from ariane.store.keeping import Keeper
 from ariane.store.leases import Leases
+from ariane.store.making import Making
 from ariane.store.messages import (
     Boundary,
     Found,
@@ -56,6 +57,7 @@ from ariane.store.queues import ENTRY_BYTES, Queues
 from ariane.store.recovery import Recovery
 from ariane.store.retention import is_too_full
 from ariane.store.segments import Segments
+from ariane.store.slices import Slices
 from ariane.store.timer_store import LogDoor, TimerStore
 from ariane.store.timer_wheel import SLOT_COUNT, Outlet
 from ariane.store.topic_deletion import TopicDeletion, raised
@@ -126,6 +128,7 @@ class Store:
         self._indexes = Indexes(
             disk, clock, slot_count=config.index_slot_count, entry_count=config.index_entry_count
         )
+        self._slices = Slices(clock, post)
         self._checkpoint_file = CheckpointFile(disk)
         self._deletions = Deletions(disk)
         self.read_limits = lookups.ReadLimits(
@@ -201,8 +204,10 @@ class Store:
         After a failure the mark of a store in use stays, so that the next start looks closely.
         """
         self._end_sync_thread()
+        self._slices.finish()
         for lane in self._lanes.values():
             lane.close()
+        self._slices.finish()
         if self._is_started and self.read_only_reason is None:
             try:
                 self._end_cleanly()
@@ -234,7 +239,8 @@ class Store:
             self.checkpoint()
         if self._is_due("settle", SETTLE_INTERVAL_MS) and self.log.end != self._settled:
             self._settled = self.log.end
-            self._queues.settle()
+            self._slices.begin(self._queues.settle())
+        self._making.tick()
         if self._is_due("usage", USAGE_INTERVAL_MS):
             self._look_at_disk()
             self._look_at_bad_pages()
@@ -320,7 +326,7 @@ class Store:
         """Whether a queue has, or now was given, room for so many more entries."""
         try:
             self._queues.make_room(queue, count)
-        except (DiskFull, OSError):  # whoever appends will try again, and tell its sender why not
+        except (StoreError, OSError):  # whoever appends will try again, and tell its sender why not
             return False
         return True
 
@@ -424,8 +430,18 @@ class Store:
         queue = self._queues.get(topic, queue_id)
         if queue is None or not queue.min_offset <= first < self.log.visible_end(queue):
             return None
+        if not self._put_into_file(queue):
+            return None
         tags = None if tag_codes is None else Tags(tag_codes)
         return BulkRead(self.log, queue, first, end, bytes_max=bytes_max, tags=tags)
+
+    def _put_into_file(self, queue: Queue) -> bool:
+        """Let those who look at the queue's file find all of it there; False when there is none."""
+        queue.settle()
+        if queue.is_fresh:
+            with suppress(StoreError, OSError):  # it will be tried again
+                self._making.make_now(queue)
+        return not queue.is_fresh
 
     def off_loop(self, job: Callable[[], T], done: Callable[[Future[T]], None]) -> None:
         """Do what may wait for the disk where it holds nobody up; `done` runs on the loop."""
@@ -448,7 +464,10 @@ class Store:
     def max_offset(self, topic: str, queue_id: int) -> int:
         """The queue offset that the next visible message will have."""
         queue = self._queues.get(topic, queue_id)
-        return 0 if queue is None else self.log.visible_end(queue)
+        if queue is None:
+            return 0
+        self._put_into_file(queue)
+        return self.log.visible_end(queue)
 
     def offset_at(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER
@@ -518,10 +537,12 @@ class Store:
 
     def _end_cleanly(self) -> None:
         self._segments.discard_next()
+        self._making.make_all_now()
         self._queues.remove_unused()
         self._indexes.put_slots_back()
         self.flush()
         self.checkpoint()
+        self._slices.finish()
         self.timer.end()
         if self.read_only_reason is None:
             self._disk.remove(ABORT_PATH)
@@ -578,7 +599,7 @@ class Store:
         is_pooled = self.config.transient_pool_enabled and not self._is_sync
         self._lanes = {
             name: InlineLane() if self._post is None else ThreadLane(name, self._post)
-            for name in ("flush", "prepare", "keep", *(("copy",) if is_pooled else ()))
+            for name in ("flush", "prepare", "make", "keep", *(("copy",) if is_pooled else ()))
         }
         self._flusher = Flusher(
             self._segments,
@@ -586,6 +607,10 @@ class Store:
             flushed=self.log.end,
             on_flushed=self._flushed,
             on_failed=self._fail,
+        )
+        self._queues.recovered()
+        self._making = Making(
+            self._disk, self._queues, self._clock, self._lanes["make"], self._post
         )
         self._keeper = Keeper(
             self.config,
@@ -595,6 +620,8 @@ class Store:
             log=self.log,
             segments=self._segments,
             queues=self._queues,
+            making=self._making,
+            slices=self._slices,
             indexes=self._indexes,
             flusher=self._flusher,
             file=self._checkpoint_file,
@@ -612,6 +639,7 @@ class Store:
             deletions=self._deletions,
             keeper=self._keeper,
             preparing=self._lanes["prepare"],
+            making=self._making,
             checkpoint=self.checkpoint,
             fail=self._fail,
             refusal=lambda: self.read_only_reason,
@@ -631,7 +659,7 @@ class Store:
         self._pool = TransientPool(self.log) if is_pooled else None
         if self._pool is not None:
             self._pool.begin(self._segments.files[-1])
-        self._keeper.remove(self._queues.trim() + self._indexes.trim(self.log.first_position))
+        self._keeper.trim()
 
     def _make_timer(self) -> TimerStore:
         return TimerStore(
@@ -670,6 +698,7 @@ class Store:
         """Take a checkpoint of everything so far, and return once it is on the platter."""
         for _ in range(2):  # one may be under way, and say less
             self.checkpoint()
+            self._slices.finish()
             if self._sync_thread is not None:
                 self._sync_thread.wait()
             for lane in self._lanes.values():
