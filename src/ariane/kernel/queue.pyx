@@ -161,7 +161,7 @@ cdef class Queue(Maps):
         """Take first entries without a file, `KEPT_MAX` at most; one must be made meanwhile, and adopted."""
         assert not self.count and not self.end_offset
         self.is_fresh = True
-        self.reserved_end = KEPT_ENTRIES_MAX
+        self.reserved_end = min(KEPT_ENTRIES_MAX, self.file_bytes // QUEUE_ENTRY_BYTES)
 
     def kept_bytes(self) -> bytes:
         """The entries that are only here, as a file has them."""

@@ -179,14 +179,12 @@ class Queues:
         """Map and reserve what the next `count` entries need; or DiskFull, and nothing is lost."""
         if not queue.file_count:
             end = queue.end
-            if not queue.is_fresh and end == 0 and count <= KEPT_MAX and self.on_fresh(queue):
-                return
-            if not queue.is_fresh:
+            if not queue.is_fresh and (end or count > KEPT_MAX or not self.on_fresh(queue)):
                 self._begin(queue, end)
-            elif end + count <= queue.reserved_end:
-                return
-            else:
+            elif queue.is_fresh and end + count > queue.reserved_end:
                 self.make_now(queue)
+            if end + count <= queue.reserved_end:
+                return
         files = self._files[queue]
         while queue.reserved_end < queue.end + count:
             position = queue.reserved_end * ENTRY_BYTES
