@@ -100,6 +100,21 @@ class Disk(Protocol):
         """
         ...
 
+    def made(self, path: str, size: int, *, reserved: int, data: bytes) -> MappedFile:
+        """Make a file that begins with `data`, its directories if need be, and map it.
+
+        Its first `reserved` bytes have blocks. Any thread may call it; what fails leaves no file.
+        """
+        ...
+
+    @property
+    def maps_left(self) -> int:
+        """How many more files this process may map, a few kept for those a store cannot do without.
+
+        A process without maps to spare cannot even have memory.
+        """
+        ...
+
     def names(self, directory: str) -> list[tuple[str, int]]:
         """Files in a directory with their lengths, sorted; none when it does not exist."""
         ...

@@ -14,6 +14,8 @@ import mmap
 import os
 import shutil
 import struct
+import sys
+import threading
 import weakref
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -37,6 +39,8 @@ FULL: Final = {
     errno.EDQUOT: "the quota is used up; free some space",
     errno.EFBIG: "no file may be that long; raise the limit (ulimit -f)",
 }
+MAPS_SPARE: Final = 4096  # for segments, indexes, libraries, memory and threads
+MAPS_MAX_PATH: Final = "/proc/sys/vm/max_map_count"
 HELD: Final = frozenset({errno.EAGAIN, errno.EACCES})  # by another open file
 UNSUPPORTED: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
@@ -162,9 +166,15 @@ class RealDisk:
 
     syncs_by_descriptor = True
 
-    def __init__(self, root: str | Path) -> None:
+    def __init__(self, root: str | Path, *, maps_max: int | None = None) -> None:
         self.root = Path(root)
         self._prefix = f"{self.root}/"  # joining text is ten times as quick as joining Paths
+        self._maps_max = _maps_max() if maps_max is None else maps_max
+
+    @property
+    def maps_left(self) -> int:
+        """How many more files this process may map, a few kept for those a store cannot miss."""
+        return self._maps_max - _maps.count
 
     def mapped(
         self,
@@ -195,6 +205,31 @@ class RealDisk:
             os.close(descriptor)
         if not read_ahead:
             file.expect_scattered()
+        return file
+
+    def made(self, path: str, size: int, *, reserved: int, data: bytes) -> RealMappedFile:
+        """Make a file that begins with `data`, its directories if need be, and map it."""
+        full_path = self._prefix + path
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        with _full_disk("no room for a new file", path):
+            try:
+                descriptor = os.open(full_path, flags, FILE_MODE)
+            except FileNotFoundError:
+                os.makedirs(_parent(full_path), DIRECTORY_MODE, exist_ok=True)
+                descriptor = os.open(full_path, flags, FILE_MODE)
+        try:
+            with _full_disk(f"no room for {reserved} bytes", path):
+                os.ftruncate(descriptor, size)
+                os.posix_fallocate(descriptor, 0, reserved)
+                if data and os.pwrite(descriptor, data, 0) != len(data):
+                    raise OSError(errno.EIO, "written in part only", path)
+            file = RealMappedFile(path, full_path, descriptor, size, mmap.MAP_SHARED)
+        except BaseException:
+            self.remove(path)
+            raise
+        finally:
+            os.close(descriptor)
+        file.expect_scattered()
         return file
 
     def names(self, directory: str) -> list[tuple[str, int]]:
@@ -344,6 +379,26 @@ class RealDisk:
             os.close(descriptor)
 
 
+class _Maps:
+    """How many files this process has mapped; any thread maps."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._lock = threading.RLock()  # a map may go while one comes, in the same thread
+
+    def came(self) -> None:
+        with self._lock:
+            self.count += 1
+
+    def unmap(self, address: int, size: int) -> None:
+        _libc.munmap(address, size)
+        with self._lock:
+            self.count -= 1
+
+
+_maps: Final = _Maps()
+
+
 def map_file(descriptor: int, size: int, sharing: int) -> tuple[int, memoryview]:
     """Where a file lies in memory from now on, and the memory; the descriptor may be closed."""
     protection = mmap.PROT_READ | mmap.PROT_WRITE
@@ -352,8 +407,16 @@ def map_file(descriptor: int, size: int, sharing: int) -> tuple[int, memoryview]
         raise OSError(ctypes.get_errno(), f"cannot map {size} bytes")
     memory = (ctypes.c_ubyte * size).from_address(address)
     # Whoever holds a view holds `memory`; when the last is gone nobody can look any more.
-    weakref.finalize(memory, _libc.munmap, address, size).atexit = False
+    weakref.finalize(memory, _maps.unmap, address, size).atexit = False
+    _maps.came()
     return address, memoryview(memory).cast("B")
+
+
+def _maps_max() -> int:
+    try:
+        return int(Path(MAPS_MAX_PATH).read_text()) - MAPS_SPARE
+    except (OSError, ValueError):  # no such limit here
+        return sys.maxsize
 
 
 def _lock_first_byte(descriptor: int, kind: int) -> None:

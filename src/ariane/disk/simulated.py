@@ -219,6 +219,7 @@ class SimulatedDisk:
         self.on_operation: Callable[[str, str], None] | None = None
         self.before_operation: Callable[[str, str], None] | None = None  # may raise, as disks do
         self.used_ratio: float | None = None  # what `usage` says instead of the truth
+        self.maps_left = 1 << 30
         self._files: dict[str, _Inode] = {}
         self._directories: set[str] = {""}
         self._durable_files: dict[str, _Inode] = {}
@@ -321,6 +322,19 @@ class SimulatedDisk:
             inode.resize(size)
             self.done("resize", path)
         return SimulatedFile(self, path, inode, private=private)
+
+    def made(self, path: str, size: int, *, reserved: int, data: bytes) -> SimulatedFile:
+        """Make a file that begins with `data`, its directories if need be, and map it."""
+        self.make_directory(_parent(path))
+        try:
+            file = self.mapped(path, size, create=True)
+            file.reserve(0, reserved)
+            if data:
+                file.write(0, memoryview(data))
+        except BaseException:
+            self.remove(path)
+            raise
+        return file
 
     def names(self, directory: str) -> list[tuple[str, int]]:
         """Files in a directory with their lengths, sorted; none when it does not exist."""

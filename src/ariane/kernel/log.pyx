@@ -30,7 +30,7 @@ from ariane.kernel.layout cimport (
 )
 from ariane.kernel.maps cimport Maps
 from ariane.kernel.properties cimport Properties, find_properties, key_count, next_key
-from ariane.kernel.queue cimport Queue, end_entry_of, keep_entry, points_below, save_entry
+from ariane.kernel.queue cimport Queue, has_entry_room, keep_entry, points_below, save_entry
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t pwrite(int descriptor, const void* buffer, size_t size, int64_t position)
@@ -365,10 +365,7 @@ cdef int64_t place(Log log, Queue queue, Index index, Draft* draft, int64_t stor
         return TOO_LARGE
     if log.first_position + log.count * log.file_bytes - log_offset < size + BLANK_BYTES:
         return NEEDS_SEGMENT
-    if queue.end_offset >= queue.reserved_end:
-        return NEEDS_QUEUE_ROOM
-    cdef uint8_t* entry = end_entry_of(queue)
-    if entry == NULL:
+    if not has_entry_room(queue, 1):
         return NEEDS_QUEUE_ROOM
     cdef int64_t refusal
     if log.staging == NULL and log_offset - log.stored + size > log.desk_bytes:
@@ -416,12 +413,11 @@ cdef int64_t place(Log log, Queue queue, Index index, Draft* draft, int64_t stor
     to = save_text(to + topic_size + 2, draft.properties)
     save_text(to, draft.suffix)
 
-    keep_entry(queue, entry, log_offset, size, draft.tags_code)
+    keep_entry(queue, log_offset, size, draft.tags_code)
     if hash_count < 0:
         put_keys(index, queue, draft, log_offset, store_ms)
     for i in range(hash_count):
         index.put(hashes[i], log_offset, store_ms)
-    queue.end_offset += 1
     log.end += size
     log.last_store_ms = store_ms
     return log_offset

@@ -1,4 +1,16 @@
+from collections.abc import Iterable
+from typing import Any
+
 from ariane.kernel.maps import Maps
+
+KEPT_MAX: int
+
+class Tally:
+    queue_count: int
+    entry_count: int
+    def take_grown(self) -> list[Queue]: ...
+    def recount(self, queues: Iterable[Queue]) -> None: ...
+    def leave(self, queue: Queue) -> None: ...
 
 class Queue(Maps):
     topic: bytes
@@ -8,8 +20,22 @@ class Queue(Maps):
     reserved_end: int
     is_waiting: bool
     def __init__(
-        self, topic: bytes, queue_id: int, file_bytes: int, *, is_schedule: bool = False
+        self,
+        topic: bytes,
+        queue_id: int,
+        file_bytes: int,
+        *,
+        is_schedule: bool = False,
+        tally: Tally | None = None,
     ) -> None: ...
+    @property
+    def is_fresh(self) -> bool: ...
+    @property
+    def has_entries(self) -> bool: ...
+    def begin_fresh(self) -> None: ...
+    def kept_bytes(self) -> bytes: ...
+    def adopt(self, buffer: Any, written_count: int) -> None: ...
+    def begin_at(self, queue_offset: int) -> None: ...
     @property
     def writes_by_calls(self) -> bool: ...
     def write_by(self, descriptor: int) -> None: ...

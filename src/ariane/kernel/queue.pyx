@@ -1,10 +1,11 @@
 """Consume queues: 20 bytes for each message, which say where its record lies. Format: docs/formats/."""
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memmove, memset
 
 from ariane.kernel.hashing cimport java_hash_from
 from ariane.kernel.layout cimport PADDING_SIZE, QUEUE_ENTRY_BYTES, expect_write, load32, load64, publish, save32, save64
@@ -17,6 +18,68 @@ cdef extern from "<unistd.h>" nogil:
 cdef enum:
     QUEUE_DESK_ENTRIES = 800
     QUEUE_CALL_ENTRIES = 64 # fewer are worth no call
+KEPT_MAX = KEPT_ENTRIES_MAX
+
+
+@cython.final
+cdef class Tally:
+    """How many entries the queues of a store have, and which queues grew since somebody took note.
+
+    Looking at all of tens of thousands of queues would hold the loop up. Every queue that is made with a tally is a
+    member until it leaves, so a queue in the list is alive. Entries that a start puts in are not counted: `recount`.
+    """
+
+    def __cinit__(self):
+        self.grown = NULL
+
+    def __dealloc__(self):
+        PyMem_Free(self.grown)
+
+    def take_grown(self) -> list[Queue]:
+        """The queues that grew since the last call."""
+        cdef list taken = [None] * self.grown_count
+        cdef Py_ssize_t i
+        for i in range(self.grown_count):
+            (<Queue> self.grown[i]).is_grown = False
+            taken[i] = <Queue> self.grown[i]
+        self.grown_count = 0
+        return taken
+
+    def recount(self, queues) -> None:
+        """Count all members anew."""
+        cdef Queue queue
+        self.queue_count = self.entry_count = 0
+        for queue in queues:
+            self.count_end(0, queue.end_offset)
+
+    def leave(self, Queue queue not None) -> None:
+        """Let go of a queue, whose entries are gone."""
+        cdef Py_ssize_t i
+        assert queue.tally is self
+        self.count_end(queue.end_offset, 0)
+        for i in range(self.grown_count):
+            if self.grown[i] == <PyObject*> queue:
+                self.grown_count -= 1
+                self.grown[i] = self.grown[self.grown_count]
+                break
+        self.member_count -= 1
+        queue.tally = None
+
+    cdef int join(self) except -1:
+        cdef PyObject** grown
+        if self.member_count == self.capacity:
+            grown = <PyObject**> PyMem_Realloc(self.grown, (self.capacity * 2 or 64) * sizeof(PyObject*))
+            if grown == NULL:
+                raise MemoryError
+            self.grown = grown
+            self.capacity = self.capacity * 2 or 64
+        self.member_count += 1
+        return 0
+
+    cdef void count_end(self, int64_t before, int64_t end) noexcept nogil:
+        """A queue ends elsewhere."""
+        self.entry_count += end - before
+        self.queue_count += (1 if end else 0) - (1 if before else 0)
 
 
 @cython.final
@@ -24,12 +87,16 @@ cdef class Queue(Maps):
     """One consume queue. Entry N is 20 bytes at position N * 20; `end` is the next one to be written.
 
     The newest few are kept here and go into the file together: a store of many queues writes one page among
-    thousands for each of them, and finding that page costs more than the entry (docs/decisions/0020). Whoever
-    asks where the queue ends, or for one of its entries, has them in the file by then. A queue that grows fast
-    has a desk for more of them, and writes many at a time by a system call (docs/decisions/0025).
+    thousands for each of them, and finding that page costs more than the entry (docs/decisions/0020). Readers find
+    them here; whoever asks where the queue ends has them in the file. A queue that grows fast has a desk for more of
+    them, and writes many at a time by a system call (docs/decisions/0025). A fresh queue has no file: its first
+    entries are only here until one was made (docs/decisions/0029).
+
+    Invariant: the kept entries are the last ones before `end_offset`.
     """
 
-    def __init__(self, bytes topic not None, int32_t queue_id, int64_t file_bytes, *, bint is_schedule=False):
+    def __init__(self, bytes topic not None, int32_t queue_id, int64_t file_bytes, *, bint is_schedule=False,
+                 Tally tally=None):
         if file_bytes % QUEUE_ENTRY_BYTES:
             raise ValueError("a queue file holds whole entries")
         self.file_bytes = file_bytes
@@ -46,6 +113,11 @@ cdef class Queue(Maps):
         self.descriptor = -1
         self.has_mapped = False
         self.is_waiting = False
+        self.is_fresh = self.is_grown = False
+        self.kept_first = 0
+        if tally is not None:
+            tally.join()
+        self.tally = tally
         self.find_tail()
 
     def __dealloc__(self):
@@ -85,6 +157,38 @@ cdef class Queue(Maps):
         self.has_mapped = False
         return has_mapped
 
+    def begin_fresh(self) -> None:
+        """Take first entries without a file, `KEPT_MAX` at most; one must be made meanwhile, and adopted."""
+        assert not self.count and not self.end_offset
+        self.is_fresh = True
+        self.reserved_end = min(KEPT_ENTRIES_MAX, self.file_bytes // QUEUE_ENTRY_BYTES)
+
+    def kept_bytes(self) -> bytes:
+        """The entries that are only here, as a file has them."""
+        return PyBytes_FromStringAndSize(<char*> self.kept, self.kept_count * QUEUE_ENTRY_BYTES)
+
+    def adopt(self, buffer, int64_t written_count) -> None:
+        """Take the first file of a fresh queue, in which so many of the kept entries are already."""
+        assert self.is_fresh and written_count <= self.kept_count
+        Maps.add(self, 0, buffer)
+        self.is_fresh = False
+        self.find_tail()
+        self.kept_count -= <int> written_count
+        self.kept_first += written_count
+        memmove(self.kept, self.kept + written_count * QUEUE_ENTRY_BYTES, self.kept_count * QUEUE_ENTRY_BYTES)
+
+    def begin_at(self, int64_t queue_offset) -> None:
+        """Go on elsewhere; what was kept belongs to files that are no more."""
+        self.kept_count = 0
+        self.is_fresh = False
+        self.min_offset = self.reserved_end = queue_offset
+        self.end = queue_offset
+
+    @property
+    def has_entries(self) -> bool:
+        """Whether it ever had one: in a file, or here until there is a file."""
+        return self.count > 0 or self.is_fresh
+
     def add(self, int64_t position, buffer) -> None:
         """Take the next file, which begins at `position`; a first file may begin anywhere."""
         self.write_by(-1)
@@ -109,40 +213,52 @@ cdef class Queue(Maps):
 
     @property
     def end(self) -> int:
-        """The next entry to be written; those before it are in the file."""
+        """The next entry to be written; those before it are in the file, if there is one."""
         self.write_kept()
         return self.end_offset
 
     @end.setter
     def end(self, int64_t queue_offset) -> None:
         self.write_kept()
+        if self.tally is not None:
+            self.tally.count_end(self.end_offset, queue_offset)
         self.end_offset = queue_offset
 
     cdef uint8_t* at(self, int64_t position) noexcept nogil:
-        """The byte at a position, or NULL when no mapped file holds it."""
-        self.write_kept()
+        """The byte at a position, or NULL when there is none; kept entries are found where they are until the next append."""
+        cdef int64_t kept = position - self.kept_first * QUEUE_ENTRY_BYTES
+        if self.kept_count and 0 <= kept < self.kept_count * QUEUE_ENTRY_BYTES:
+            return self.kept + kept
         return Maps.at(self, position)
 
     cdef void write_kept(self) noexcept nogil:
-        """Put the entries kept here into the file."""
-        cdef uint8_t* kept = self.kept
-        cdef uint8_t* to = self.kept_to
-        cdef int64_t size = self.kept_count * QUEUE_ENTRY_BYTES
-        cdef int i
-        if (self.kept_count >= QUEUE_CALL_ENTRIES and self.tail <= to < self.tail + self.file_bytes
-                and pwrite(self.descriptor, kept, size, to - self.tail) == size):
-            self.kept_count = 0
+        """Put the entries kept here into the file; those of a fresh queue stay."""
+        cdef int64_t done = 0, count, position
+        cdef uint8_t* to
+        if self.kept_count == 0 or self.is_fresh:
             return
-        if self.kept_count:
-            self.has_mapped = True  # also by what a call cannot write; a sync will tell why
-        for i in range(self.kept_count):
+        while done < self.kept_count:
+            position = (self.kept_first + done) * QUEUE_ENTRY_BYTES
+            to = Maps.at(self, position)
+            count = (self.file_bytes - (position - self.first_position) % self.file_bytes) // QUEUE_ENTRY_BYTES
+            count = min(count, self.kept_count - done)
+            self.write_entries(self.kept + done * QUEUE_ENTRY_BYTES, to, count)
+            done += count
+        self.kept_count = 0
+
+    cdef void write_entries(self, const uint8_t* kept, uint8_t* to, int64_t count) noexcept nogil:
+        cdef int64_t size = count * QUEUE_ENTRY_BYTES, i
+        if (count >= QUEUE_CALL_ENTRIES and self.tail <= to < self.tail + self.file_bytes
+                and pwrite(self.descriptor, kept, size, to - self.tail) == size):
+            return
+        self.has_mapped = True  # also by what a call cannot write; a sync will tell why
+        for i in range(count):
             memcpy(to, kept, 8)
             memcpy(to + 12, kept + 12, 8)
             publish()
             memcpy(to + 8, kept + 8, 4)  # the size last, as `save_entry` does
             kept += QUEUE_ENTRY_BYTES
             to += QUEUE_ENTRY_BYTES
-        self.kept_count = 0
 
     cdef void find_tail(self) noexcept:
         """Keep the newest file at hand: a queue among thousands is found with few cache misses."""
@@ -161,6 +277,7 @@ cdef class Queue(Maps):
         """Mark entries as never used, so that a queue may begin above zero or step over a hole."""
         cdef int64_t offset
         cdef uint8_t* at
+        self.write_kept()
         for offset in range(first, end):
             at = self.at(offset * QUEUE_ENTRY_BYTES)
             if at == NULL:
@@ -173,6 +290,7 @@ cdef class Queue(Maps):
         """Zero entries [first, end): zero is how a queue ends."""
         cdef int64_t offset
         cdef uint8_t* at
+        self.write_kept()
         for offset in range(first, end):
             at = self.at(offset * QUEUE_ENTRY_BYTES)
             if at != NULL:
@@ -199,18 +317,11 @@ cdef void expect_queue(Queue queue) noexcept nogil:
     expect_write(<const void*> &queue.min_offset)
 
 
-cdef uint8_t* end_entry_of(Queue queue) noexcept nogil:
-    """Where the next entry of a queue goes, or NULL when no mapped file has room for it."""
-    if queue.tail_first <= queue.end_offset < queue.tail_end:
-        return queue.tail + (queue.end_offset - queue.tail_first) * QUEUE_ENTRY_BYTES
-    return queue.at(queue.end_offset * QUEUE_ENTRY_BYTES)
-
-
 cdef bint has_entry_room(Queue queue, int64_t count) noexcept nogil:
-    """Whether the next `count` entries have blocks and a mapped file."""
+    """Whether the next `count` entries have a place: blocks and a mapped file, or the memory of a fresh queue."""
     cdef int64_t last = queue.end_offset + count - 1
     return last < queue.reserved_end and (
-        queue.tail_first <= last < queue.tail_end or queue.at(last * QUEUE_ENTRY_BYTES) != NULL)
+        queue.tail_first <= last < queue.tail_end or queue.is_fresh or Maps.at(queue, last * QUEUE_ENTRY_BYTES) != NULL)
 
 
 cdef uint8_t* next_kept_of(Queue queue) noexcept nogil:
@@ -218,15 +329,21 @@ cdef uint8_t* next_kept_of(Queue queue) noexcept nogil:
     return queue.kept + (queue.kept_count if queue.kept_count < queue.kept_max else 0) * QUEUE_ENTRY_BYTES
 
 
-cdef void keep_entry(Queue queue, uint8_t* to, int64_t log_offset, int64_t size, int64_t tags) noexcept nogil:
-    """Take the entry that belongs at `to`; it is in the file once `kept_max` are, or somebody asks."""
-    if queue.kept_count == queue.kept_max or (
-            queue.kept_count and to != queue.kept_to + queue.kept_count * QUEUE_ENTRY_BYTES):
+cdef void keep_entry(Queue queue, int64_t log_offset, int64_t size, int64_t tags) noexcept nogil:
+    """Take the next entry, for which there is room; it is in the file once `kept_max` are, or somebody asks."""
+    if queue.kept_count == queue.kept_max:
         queue.write_kept()
     if queue.kept_count == 0:
-        queue.kept_to = to
+        queue.kept_first = queue.end_offset
     save_entry(queue.kept + queue.kept_count * QUEUE_ENTRY_BYTES, log_offset, size, tags)
     queue.kept_count += 1
+    if queue.tally is not None:
+        queue.tally.count_end(queue.end_offset, queue.end_offset + 1)
+        if not queue.is_grown:
+            queue.is_grown = True
+            queue.tally.grown[queue.tally.grown_count] = <PyObject*> queue
+            queue.tally.grown_count += 1
+    queue.end_offset += 1
 
 
 cdef void save_entry(uint8_t* at, int64_t log_offset, int64_t size, int64_t tags) noexcept nogil:

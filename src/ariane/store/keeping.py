@@ -2,12 +2,17 @@
 
 A checkpoint is a snapshot taken on the loop (where log, queues and index end), then a sync of all
 three, then the checkpoint file itself: what it says is never ahead of what is on the platter.
+
+Where there are many queues, what of theirs must be synced is listed in slices, while they grow. The
+claim speaks of the moment the checkpoint began: how far the log went, and how many entries there
+were. Every queue that had changed by then is listed later than that, so the sync covers at least
+what is claimed; a queue without a file is waited for. Nothing is claimed that came in between.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -21,9 +26,11 @@ from ariane.store.checkpoint import Checkpoint, CheckpointFile, Claim
 from ariane.store.flush import Flusher
 from ariane.store.indexes import Indexes, IndexFile
 from ariane.store.leases import Leases
+from ariane.store.making import Making
 from ariane.store.queues import QueueFiles, Queues
 from ariane.store.retention import Situation, is_clean_forced, removable_count
 from ariane.store.segments import DIRECTORY, Segments
+from ariane.store.slices import Slices
 
 logger: Final = logging.getLogger("ariane.store")
 
@@ -54,6 +61,8 @@ class Keeper:
         log: Log,
         segments: Segments,
         queues: Queues,
+        making: Making,
+        slices: Slices,
         indexes: Indexes,
         flusher: Flusher,
         file: CheckpointFile,
@@ -69,6 +78,8 @@ class Keeper:
         self._log = log
         self._segments = segments
         self._queues = queues
+        self._making = making
+        self._slices = slices
         self._indexes = indexes
         self._flusher = flusher
         self._file = file
@@ -76,7 +87,9 @@ class Keeper:
         self._mark_failed = mark_failed
         self._saved = checkpoint
         self._waiting: _Snapshot | None = None  # for the log to be flushed
+        self._is_listing = False
         self._is_saving = False
+        self.obstacle: str | None = None  # why the last checkpoint was given up
         self.on_idle: Callable[[], None] = lambda: None
         # What is to be removed; for the lane only. What could not be is tried again with the next,
         # and before it: a start refuses a log with holes.
@@ -90,13 +103,29 @@ class Keeper:
 
     def checkpoint(self, end: int) -> None:
         """Begin a checkpoint that covers the log up to `end`, unless there is nothing new."""
-        if self._waiting is not None or self._is_saving or self._flusher.has_failed:
+        if self.is_busy or self._flusher.has_failed:
             return
+        has_unsynced = self._queues.has_unsynced
         snapshot = self._snapshot(end)
-        if snapshot.is_empty and snapshot.log_offset == self.claimed:
+        if snapshot.is_empty and not has_unsynced and snapshot.log_offset == self.claimed:
             return
+        self._is_listing = True
+        self._making.after(lambda obstacle: self._list(snapshot, obstacle))
+
+    def _list(self, snapshot: _Snapshot, obstacle: str | None) -> None:
+        self.obstacle = obstacle
+        if obstacle is None:
+            self._slices.begin(self._listed(snapshot))
+        else:
+            self._is_listing = False
+            self.on_idle()
+
+    def _listed(self, snapshot: _Snapshot) -> Iterator[None]:
+        yield from self._queues.unsynced(snapshot.ranges, snapshot.queue_ends)
+        snapshot.directories.update(self._queues.take_renamed())
+        self._is_listing = False
         self._waiting = snapshot
-        self._flusher.flush(end)
+        self._flusher.flush(snapshot.log_offset)
         self.flushed()
 
     def flushed(self) -> None:
@@ -115,7 +144,7 @@ class Keeper:
     @property
     def is_busy(self) -> bool:
         """Whether a checkpoint is under way; `on_idle` is called when it has ended."""
-        return self._waiting is not None or self._is_saving
+        return self._is_listing or self._waiting is not None or self._is_saving
 
     def before_deleting_queues(
         self, topic: str, note: Callable[[], None], done: Callable[[Exception | None], None]
@@ -129,7 +158,7 @@ class Keeper:
         checkpoint = self._saved
         if checkpoint.claim is not None:
             name = topic.encode()
-            count, entries = self._queues.counts(lambda queue: queue.topic != name)
+            count, entries = self._queues.counts_without(lambda queue: queue.topic != name)
             claim = replace(
                 checkpoint.claim,
                 queue_count=checkpoint.claim.queue_count - count,
@@ -177,18 +206,24 @@ class Keeper:
         if count:
             segments = [self._segments.drop_first() for _ in range(count)]
             logger.info("old segments removed count=%d first=%d", count, self._log.first_position)
-            self.remove(
-                self._queues.trim() + self._indexes.trim(self._log.first_position), segments
-            )
+            removable = self._indexes.trim(self._log.first_position)
+            self._slices.begin(self._trimmed(removable, segments))
         return count
+
+    def trim(self) -> None:
+        """Remove what a clean-up that was cut short has left."""
+        self._slices.begin(self._trimmed(self._indexes.trim(self._log.first_position), ()))
+
+    def _trimmed(self, removable: list[str], segments: Sequence[str]) -> Iterator[None]:
+        yield from self._queues.trim(removable)
+        self.remove(removable, segments)
 
     def remove(self, paths: list[str], segments: Sequence[str] = ()) -> None:
         """Remove segments, then files that point into them, off the loop."""
         self._lane.run(lambda: self._remove(segments, paths), _log_failure)
 
     def _snapshot(self, end: int) -> _Snapshot:
-        ranges, directories, queue_ends = self._queues.unsynced()
-        index_ranges, index_directories = self._indexes.unsynced()
+        ranges, directories = self._indexes.unsynced()
         files = self._indexes.files
         newest = files[-1] if files else None
         log_ms = self._log.last_store_ms
@@ -213,9 +248,9 @@ class Keeper:
         return _Snapshot(
             checkpoint,
             end,
-            ranges + index_ranges,
-            directories | index_directories,
-            queue_ends,
+            list(ranges),
+            set(directories),
+            [],
             self._indexes.without_slots(),
         )
 

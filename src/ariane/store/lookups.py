@@ -36,7 +36,7 @@ def find(
     expression: filters.Filter | None = None,
 ) -> Found:
     """Messages of a queue from `first` on, or what stands in the way."""
-    if queue is None or not queue.file_count:
+    if queue is None or not queue.has_entries:
         return Found(FoundStatus.NO_MATCHED_LOGIC_QUEUE, b"", 0, 0, 0, 0)
     low, high = queue.min_offset, log.visible_end(queue)
     if high == 0:

@@ -26,11 +26,13 @@ from ariane.store.flush import Flusher, LaneSyncing
 from ariane.store.hosts import host_bytes_of
 from ariane.store.indexes import Indexes
 from ariane.store.keeping import Keeper
+from ariane.store.making import Making
 from ariane.store.messages import NewMessage, Placed
 from ariane.store.preparation import Preparation
 from ariane.store.queues import Queues
 from ariane.store.recovery import Recovery
 from ariane.store.segments import Segments
+from ariane.store.slices import Slices
 from ariane.store.timer_store import LogDoor, TimerStore
 from ariane.store.timer_wheel import Outlet
 from ariane.store.topic_deletion import TopicDeletion
@@ -189,6 +191,7 @@ class Parts:
     marks: Watermarks
     flusher: Flusher
     keeper: Keeper
+    making: Making
     preparation: Preparation
     deletion: TopicDeletion
     appender: Appender
@@ -206,13 +209,14 @@ def assemble(
     clock: Clock,
     lanes: dict[str, Lane],
     post: Post | None,
+    slices: Slices,
     timer_slots: int,
 ) -> Parts:
     """Put together what works on recovered files; the lanes are the owner's to end in any case."""
     log, queues = files.log, files.queues
     marks = Watermarks(policy_of(config), log.end)
     pool = TransientPool(log) if marks.policy is POOLED else None
-    for name in ("flush", "prepare", "keep", *(() if pool is None else ("copy",))):
+    for name in ("flush", "prepare", "make", "keep", *(() if pool is None else ("copy",))):
         lanes[name] = InlineLane() if post is None else ThreadLane(name, post)
     flusher = Flusher(
         files.segments,
@@ -221,6 +225,8 @@ def assemble(
         on_flushed=owner.flushed_on,
         on_failed=owner.fail,
     )
+    queues.recovered()
+    making = Making(disk, queues, clock, lanes["make"], post)
     keeper = Keeper(
         config,
         disk,
@@ -229,6 +235,8 @@ def assemble(
         log=log,
         segments=files.segments,
         queues=queues,
+        making=making,
+        slices=slices,
         indexes=files.indexes,
         flusher=flusher,
         file=files.checkpoint_file,
@@ -244,6 +252,7 @@ def assemble(
         deletions=files.deletions,
         keeper=keeper,
         preparing=lanes["prepare"],
+        making=making,
         checkpoint=owner.checkpoint,
         fail=owner.fail,
         refusal=lambda: owner.read_only_reason,
@@ -283,8 +292,8 @@ def assemble(
     )
     if pool is not None:
         pool.begin(files.segments.files[-1])
-    keeper.remove(queues.trim() + files.indexes.trim(log.first_position))
-    return Parts(marks, flusher, keeper, preparation, deletion, appender, timer, pool)
+    keeper.trim()
+    return Parts(marks, flusher, keeper, making, preparation, deletion, appender, timer, pool)
 
 
 def _refuse_other_layouts(disk: Disk) -> None:

@@ -4,9 +4,14 @@ Files are made when their first entry is, full length but sparse; blocks are res
 of the entry to be written, so an entry never meets a full disk. A queue that has grown long has the
 chunk after the next reserved off the loop, since that may wait for the file system's journal, and
 writes many entries at a time by calls (docs/decisions/0025). An idle queue keeps its last file: the
-queue's numbering lives in its name.
+queue's numbering lives in its name. A queue without a file takes its first entries in memory while
+`Making` makes one (docs/decisions/0029).
 
-Invariant: `Queue` and `QueueFiles.files` hold the same maps in the same order.
+There may be tens of thousands of queues, so nothing here that is done again and again looks at all
+of them: what grew since is in the tally, then in `_unsynced` until a checkpoint takes it.
+
+Invariants: `Queue` and `QueueFiles.files` hold the same maps in the same order. A queue with entries
+that no sync has covered is in the tally's list or in `_unsynced`, or in a checkpoint under way.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from typing import Final
 from ariane.disk import Disk, MappedFile
 from ariane.errors import StoreError, UnsupportedStore
 from ariane.kernel.log import Log
-from ariane.kernel.queue import Queue
+from ariane.kernel.queue import KEPT_MAX, Queue, Tally
 from ariane.store.segments import file_name, positions_in
 from ariane.topics import SCHEDULE_TOPIC, topic_fault
 
@@ -31,6 +36,8 @@ PAGE_BYTES: Final = 4096
 CHUNK_BYTES: Final = 256 * 1024  # what a long queue takes at a time
 AHEAD_BYTES: Final = 1024 * 1024  # and what is made ready for it beyond
 BY_CALLS_MAX: Final = 64  # long queues that are written by calls, with a descriptor and a desk each
+
+SLICE_QUEUES: Final = 16  # so many are worked on between two looks at the clock
 
 Range = tuple[MappedFile, int, int]
 
@@ -56,8 +63,13 @@ class Queues:
         self._disk = disk
         self._log = log
         self._file_bytes = file_bytes
-        self._queues: dict[tuple[str, int], Queue] = {}
+        self._topics: dict[str, dict[int, Queue]] = {}
         self._files: dict[Queue, QueueFiles] = {}
+        self._tally = Tally()
+        self._unsynced: dict[Queue, None] = {}
+        # Asked to have a file made for a fresh queue; says whether it will be.
+        self.on_fresh: Callable[[Queue], bool] = _nobody_makes
+        self.make_now: Callable[[Queue], object] = _nobody_makes
         # Asked to make a stretch of a long queue's file ready, and to say `made_ready` then.
         self.on_long: Callable[[Queue, MappedFile, int, int], None] = _nobody_asked
         self._by_calls: dict[Queue, None] = {}  # the one that grew last at the end
@@ -65,7 +77,9 @@ class Queues:
         self.behind_holes: list[str] = []  # files that were found behind a missing one
 
     def __iter__(self) -> Iterator[tuple[tuple[str, int], Queue]]:
-        return iter(self._queues.items())
+        for topic, queues in self._topics.items():
+            for queue_id, queue in queues.items():
+                yield (topic, queue_id), queue
 
     def load(self) -> None:
         """Map what the directories hold; ends are found by recovery."""
@@ -116,36 +130,62 @@ class Queues:
 
     def get(self, topic: str, queue_id: int) -> Queue | None:
         """The queue, if it is known."""
-        return self._queues.get((topic, queue_id))
+        queues = self._topics.get(topic)
+        return None if queues is None else queues.get(queue_id)
 
     def obtain(self, topic: str, queue_id: int) -> Queue:
         """The queue, which has no files until its first message."""
-        queue = self._queues.get((topic, queue_id))
-        if queue is None:
+        queues = self._topics.get(topic)
+        if queues is None:
             if fault := topic_fault(topic):
                 raise StoreError(fault)
+            queues = self._topics[topic] = {}
+        queue = queues.get(queue_id)
+        if queue is None:
             if queue_id < 0:
                 raise StoreError(f"queue {queue_id} of {topic}: queues count from 0")
-            queue = Queue(
-                topic.encode(), queue_id, self._file_bytes, is_schedule=topic == SCHEDULE_TOPIC
+            queue = queues[queue_id] = Queue(
+                topic.encode(),
+                queue_id,
+                self._file_bytes,
+                is_schedule=topic == SCHEDULE_TOPIC,
+                tally=self._tally,
             )
-            self._queues[topic, queue_id] = queue
             self._files[queue] = QueueFiles(f"{DIRECTORY}/{topic}/{queue_id}")
         return queue
 
     def topics(self) -> dict[str, list[int]]:
-        """The queue numbers of each topic that has any on disk."""
-        found: dict[str, list[int]] = {}
-        for (topic, queue_id), queue in sorted(self._queues.items()):
-            if queue.file_count:
-                found.setdefault(topic, []).append(queue_id)
-        return found
+        """The queue numbers of each topic that has ever had a message."""
+        found = {
+            topic: sorted(queue_id for queue_id, queue in queues.items() if queue.has_entries)
+            for topic, queues in sorted(self._topics.items())
+        }
+        return {topic: queue_ids for topic, queue_ids in found.items() if queue_ids}
+
+    def first_path(self, queue: Queue) -> str:
+        """Where the first file of a fresh queue belongs."""
+        return f"{self._files[queue].directory}/{file_name(0)}"
+
+    def adopt(self, queue: Queue, file: MappedFile, written_count: int) -> None:
+        """Give a fresh queue its first file, with so many of the entries it keeps in it."""
+        files = self._files[queue]
+        queue.adopt(file.buffer, written_count)
+        queue.reserved_end = min(FIRST_CHUNK_BYTES, self._file_bytes) // ENTRY_BYTES
+        files.files.append(file)
+        self._name_new(files.directory)
+        self._unsynced[queue] = None
 
     def make_room(self, queue: Queue, count: int = 1) -> None:
         """Map and reserve what the next `count` entries need; or DiskFull, and nothing is lost."""
-        files = self._files[queue]
         if not queue.file_count:
-            self._begin(queue, queue.end)
+            end = queue.end
+            if not queue.is_fresh and (end or count > KEPT_MAX or not self.on_fresh(queue)):
+                self._begin(queue, end)
+            elif queue.is_fresh and end + count > queue.reserved_end:
+                self.make_now(queue)
+            if end + count <= queue.reserved_end:
+                return
+        files = self._files[queue]
         while queue.reserved_end < queue.end + count:
             position = queue.reserved_end * ENTRY_BYTES
             if position >= queue.end_position:
@@ -201,7 +241,8 @@ class Queues:
         self._by_calls.pop(queue, None)
         while files.files:
             self._drop_last(queue, files)
-        queue.end = queue.min_offset = queue.reserved_end = files.synced_end = queue_offset
+        queue.begin_at(queue_offset)
+        files.synced_end = queue_offset
 
     def cut_tail(self, queue: Queue) -> None:
         """Make zeros of whatever follows the last entry."""
@@ -235,15 +276,19 @@ class Queues:
             low += 1
         queue.min_offset = low
 
-    def trim(self) -> list[str]:
-        """Follow the log's new start; the files no longer needed, for the caller to remove.
+    def trim(self, removable: list[str]) -> Iterator[None]:
+        """Follow the log's new start, in slices; lists files no longer needed, to be removed.
+
+        A queue that begins late meanwhile has entries that point in front of the log, and readers
+        pass over these.
 
         The last entry that is on the platter stays: it carries the numbering through a power cut.
         So does the one in front of the first that is needed: it tells that no file is missing.
         """
-        removable = []
-        for queue, files in self._files.items():
-            if not queue.file_count:
+        for number, (queue, files) in enumerate(list(self._files.items())):
+            if number % SLICE_QUEUES == 0:
+                yield
+            if not files.files:
                 continue
             self.find_min(queue)
             while (
@@ -255,13 +300,13 @@ class Queues:
                 file = files.files.pop(0)
                 file.close()
                 removable.append(file.path)
-        return removable
 
     def delete_topic(self, topic: str) -> None:
         """Remove a topic's queues; whoever still holds one finds it empty and without room."""
-        for key in [key for key in self._queues if key[0] == topic]:
-            queue = self._queues.pop(key)
+        for queue in self._topics.pop(topic, {}).values():
             self.reset(queue)
+            self._tally.leave(queue)
+            self._unsynced.pop(queue, None)
             del self._files[queue]
         self._disk.remove_tree(f"{DIRECTORY}/{topic}")
         self._renamed = {
@@ -270,40 +315,70 @@ class Queues:
         self._renamed.add(DIRECTORY)
 
     def ends_of(self, topic: str) -> dict[int, int]:
-        """The end of each queue of a topic that has files."""
+        """The end of each queue of a topic that has entries."""
         return {
             queue_id: queue.end
-            for (name, queue_id), queue in self._queues.items()
-            if name == topic and queue.file_count
+            for queue_id, queue in self._topics.get(topic, {}).items()
+            if queue.has_entries
         }
 
-    def settle(self) -> None:
+    def settle(self) -> Iterator[None]:
         """Put entries that queues keep back into their files, for readers that map these."""
-        for queue in self._queues.values():
+        for number, queue in enumerate(self._take_grown()):
+            if number % SLICE_QUEUES == 0:
+                yield
             queue.settle()
 
-    def counts(self, is_left_out: Callable[[Queue], bool] | None = None) -> tuple[int, int]:
-        """How many queues have entries, and the sum of their ends; some may be left out."""
-        ends = [
-            queue.end
-            for queue in self._files
-            if queue.file_count and queue.end and not (is_left_out and is_left_out(queue))
-        ]
+    def counts(self) -> tuple[int, int]:
+        """How many queues have entries, and the sum of their ends."""
+        return self._tally.queue_count, self._tally.entry_count
+
+    def counts_without(self, is_left_out: Callable[[Queue], bool]) -> tuple[int, int]:
+        """The same of some queues, which are looked at one by one."""
+        ends = [queue.end for queue in self._files if queue.end and not is_left_out(queue)]
         return len(ends), sum(ends)
 
-    def unsynced(self) -> tuple[list[Range], set[str], list[tuple[QueueFiles, int]]]:
-        """What must be synced to cover every entry so far; `synced` takes the third afterwards."""
-        ranges: list[Range] = []
-        ends: list[tuple[QueueFiles, int]] = []
-        for queue, files in self._files.items():
-            if files.synced_end == queue.end and not files.tail_changed:
+    def recovered(self) -> None:
+        """Know what there is, after a start has put it right: from now on only changes are."""
+        self._tally.recount(self._files)
+        self._unsynced = {
+            queue: None
+            for queue, files in self._files.items()
+            if files.synced_end != queue.end or files.tail_changed
+        }
+
+    @property
+    def has_unsynced(self) -> bool:
+        """Whether anything changed since the last checkpoint began."""
+        self._take_grown()
+        return bool(self._unsynced or self._renamed)
+
+    def unsynced(
+        self, ranges: list[Range], ends: list[tuple[QueueFiles, int]]
+    ) -> Iterator[None]:
+        """List what must be synced to cover every entry so far; `synced` takes the ends after it.
+
+        It takes slices, in which queues grow: each is covered as far as it goes when its turn comes.
+        Every queue that had grown when this began has its turn; and whoever grows after that is
+        listed again for the next time.
+        """
+        self._take_grown()
+        changed, self._unsynced = self._unsynced, {}
+        for number, queue in enumerate(changed):
+            if number % SLICE_QUEUES == 0:
+                yield
+            files = self._files.get(queue)
+            if files is None or (files.synced_end == queue.end and not files.tail_changed):
                 continue
             ends.append((files, queue.end))
             end = queue.end_position if files.tail_changed else queue.end * ENTRY_BYTES
             files.tail_changed = False
             ranges.extend(self._ranges(queue, files, files.synced_end * ENTRY_BYTES, end))
+
+    def take_renamed(self) -> set[str]:
+        """Directories whose names must be synced, too."""
         directories, self._renamed = self._renamed, set()
-        return ranges, directories, ends
+        return directories
 
     def synced(self, ends: list[tuple[QueueFiles, int]]) -> None:
         """Note what a sync has covered."""
@@ -343,6 +418,7 @@ class Queues:
         queue = self.obtain(topic, queue_id)
         for position in positions:
             path = f"{directory}/{file_name(position)}"
+            self._check_maps()
             self._take(queue, self._disk.mapped(path, self._file_bytes), position)
 
     def _begin(self, queue: Queue, queue_offset: int) -> None:
@@ -362,11 +438,27 @@ class Queues:
         directory = self._files[queue].directory
         if not queue.file_count:
             self._disk.make_directory(directory)
-            self._renamed.update((DIRECTORY, directory.rpartition("/")[0]))
+            self._name_new(directory)
         path = f"{directory}/{file_name(position)}"
+        self._check_maps()
         file = self._disk.mapped(path, self._file_bytes, create=True)
         self._renamed.add(directory)
         self._take(queue, file, position)
+
+    def _name_new(self, directory: str) -> None:
+        self._renamed.update((DIRECTORY, directory.rpartition("/")[0], directory))
+
+    def _check_maps(self) -> None:
+        if self._disk.maps_left <= 0:
+            raise StoreError(
+                f"{len(self._files)} queues are as many files as this process may map; raise"
+                " vm.max_map_count (sysctl -w vm.max_map_count=262144) and restart the broker"
+            )
+
+    def _take_grown(self) -> list[Queue]:
+        grown = self._tally.take_grown()
+        self._unsynced.update(dict.fromkeys(grown))
+        return grown
 
     def _take(self, queue: Queue, file: MappedFile, position: int) -> None:
         queue.add(position, file.buffer)
@@ -414,6 +506,11 @@ def may_number(log: Log, queue_offset: int) -> bool:
 def is_queue_number(name: str) -> bool:
     """Whether a directory's name is that of a queue, as Apache's broker reads it."""
     return name.isascii() and name.isdigit() and int(name) <= QUEUE_ID_MAX
+
+
+def _nobody_makes(_queue: Queue) -> bool:
+    """Before the store is put together: files are made at once."""
+    return False
 
 
 def _nobody_asked(_queue: Queue, _file: MappedFile, _first: int, _end: int) -> None:

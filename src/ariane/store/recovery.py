@@ -142,7 +142,7 @@ class Recovery:
         """Below this every record is sound and in its queue."""
         if claim is not None:
             self._find_ends(claim.log_offset)
-            count, entries = self.queues.counts(self.deletions.has_taken)
+            count, entries = self.queues.counts_without(self.deletions.has_taken)
             if count < claim.queue_count or entries < claim.queue_entries:
                 raise _LessThanClaimed(
                     f"{count} queues with {entries} entries found,"

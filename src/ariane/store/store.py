@@ -47,6 +47,7 @@ from ariane.store.messages import (
 from ariane.store.opening import Files, assemble
 from ariane.store.queues import ENTRY_BYTES
 from ariane.store.retention import is_too_full
+from ariane.store.slices import Slices
 from ariane.store.timer_wheel import SLOT_COUNT
 from ariane.store.topic_deletion import raised
 from ariane.store.watermarks import Mark
@@ -100,6 +101,7 @@ class Store:
         self._queues = files.queues
         self._indexes = files.indexes
         self._checkpoint_file = files.checkpoint_file
+        self._slices = Slices(clock, post)
         self.read_limits = lookups.ReadLimits(
             memory_count_max=config.transfer_count_memory_max,
             memory_bytes_max=config.transfer_bytes_memory_max,
@@ -168,8 +170,10 @@ class Store:
         After a failure the mark of a store in use stays, so that the next start looks closely.
         """
         self._end_sync_thread()
+        self._slices.finish()
         for lane in self._lanes.values():
             lane.close()
+        self._slices.finish()
         if self._is_started and self.read_only_reason is None:
             try:
                 self._end_cleanly()
@@ -196,7 +200,8 @@ class Store:
             self.checkpoint()
         if self._is_due("settle", SETTLE_INTERVAL_MS) and self.log.end != self._settled:
             self._settled = self.log.end
-            self._queues.settle()
+            self._slices.begin(self._queues.settle())
+        self._making.tick()
         if self._is_due("usage", USAGE_INTERVAL_MS):
             self._look_at_disk()
             self._look_at_bad_pages()
@@ -287,7 +292,7 @@ class Store:
         """Whether a queue has, or now was given, room for so many more entries."""
         try:
             self._queues.make_room(queue, count)
-        except (DiskFull, OSError):  # whoever appends will try again, and tell its sender why not
+        except (StoreError, OSError):  # whoever appends will try again, and tell its sender why not
             return False
         return True
 
@@ -395,8 +400,18 @@ class Store:
         queue = self._queues.get(topic, queue_id)
         if queue is None or not queue.min_offset <= first < self.log.visible_end(queue):
             return None
+        if not self._put_into_file(queue):
+            return None
         tags = None if tag_codes is None else Tags(tag_codes)
         return BulkRead(self.log, queue, first, end, bytes_max=bytes_max, tags=tags)
+
+    def _put_into_file(self, queue: Queue) -> bool:
+        """Let those who look at the queue's file find all of it there; False when there is none."""
+        queue.settle()
+        if queue.is_fresh:
+            with suppress(StoreError, OSError):  # it will be tried again
+                self._making.make_now(queue)
+        return not queue.is_fresh
 
     def off_loop(self, job: Callable[[], T], done: Callable[[Future[T]], None]) -> None:
         """Do what may wait for the disk where it holds nobody up; `done` runs on the loop."""
@@ -419,7 +434,10 @@ class Store:
     def max_offset(self, topic: str, queue_id: int) -> int:
         """The queue offset that the next visible message will have."""
         queue = self._queues.get(topic, queue_id)
-        return 0 if queue is None else self.log.visible_end(queue)
+        if queue is None:
+            return 0
+        self._put_into_file(queue)
+        return self.log.visible_end(queue)
 
     def offset_at(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER
@@ -482,10 +500,12 @@ class Store:
 
     def _end_cleanly(self) -> None:
         self._segments.discard_next()
+        self._making.make_all_now()
         self._queues.remove_unused()
         self._indexes.put_slots_back()
         self.flush()
         self.checkpoint()
+        self._slices.finish()
         self.timer.end()
         if self.read_only_reason is None:
             self._files.mark_stopped()
@@ -501,12 +521,14 @@ class Store:
             clock=self._clock,
             lanes=self._lanes,
             post=self._post,
+            slices=self._slices,
             timer_slots=timer_slots,
         )
         self.marks = parts.marks
         self.timer = parts.timer
         self._flusher = parts.flusher
         self._keeper = parts.keeper
+        self._making = parts.making
         self._preparation = parts.preparation
         self._deletion = parts.deletion
         self._appender = parts.appender
@@ -530,6 +552,7 @@ class Store:
         """Take a checkpoint of everything so far, and return once it is on the platter."""
         for _ in range(2):  # one may be under way, and say less
             self.checkpoint()
+            self._slices.finish()
             if self._sync_thread is not None:
                 self._sync_thread.wait()
             for lane in self._lanes.values():

@@ -17,6 +17,7 @@ from ariane.kernel.log import Log
 from ariane.store.background import Lane
 from ariane.store.deletions import Deletions
 from ariane.store.keeping import Keeper
+from ariane.store.making import Making
 from ariane.store.queues import Queues
 
 ROUNDS_MAX: Final = 10
@@ -41,6 +42,7 @@ class TopicDeletion:
         deletions: Deletions,
         keeper: Keeper,
         preparing: Lane,
+        making: Making,
         checkpoint: Callable[[], None],
         fail: Callable[[str], None],
         refusal: Callable[[], str | None],
@@ -50,6 +52,7 @@ class TopicDeletion:
         self._deletions = deletions
         self._keeper = keeper
         self._preparing = preparing
+        self._making = making
         self._checkpoint = checkpoint
         self._fail = fail
         self._refusal = refusal
@@ -74,7 +77,8 @@ class TopicDeletion:
         elif not self._is_claimed():
             self._rounds += 1
             if self._rounds > ROUNDS_MAX:
-                self._end(StoreError(f"topic {self._waiting[0][0]} is being written to"))
+                reason = self._keeper.obstacle or "it is being written to"
+                self._end(StoreError(f"topic {self._waiting[0][0]}: {reason}"))
             else:
                 self._checkpoint()
         else:
@@ -108,7 +112,7 @@ class TopicDeletion:
         if error is None:
             self._preparing.wait()  # it may have a queue's next file in hand
             try:
-                self._queues.delete_topic(topic)
+                self._making.hold(lambda: self._queues.delete_topic(topic))
             except OSError as fault:
                 error = fault
         if isinstance(error, OSError):

@@ -98,7 +98,7 @@ def test_no_threads_and_no_maps_are_left(tmp_path: Path) -> None:
     before = threading.active_count()
     with running(tmp_path, Loop(), config_with(**FULL_DISK)) as store:
         append(store, b"1")
-        assert threading.active_count() == before + 3
+        assert threading.active_count() == before + 4
     del store
     assert threading.active_count() == before
     assert str(tmp_path) not in Path("/proc/self/maps").read_text()
