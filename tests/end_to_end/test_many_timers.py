@@ -14,7 +14,6 @@ HELD_UP_MS_MAX = 10_000  # a machine this busy has other tests fail
 def test_many_timed_messages_through_kills(tmp_path: Path) -> None:
     report = run(tmp_path, COUNT, PER_S, fill_s=20)
     print(report)
-    # Other tests run beside this one, and may hold up some; `many_timers.py` is run alone.
-    assert set(faults_in(report, PER_S)) <= {"some are late"}
+    assert not faults_in(report, PER_S)
     assert report.late_ms[len(report.late_ms) // 2] <= LATE_MS_MAX
     assert report.late_ms[-1] <= HELD_UP_MS_MAX, f"the latest by {report.late_ms[-1]} ms"

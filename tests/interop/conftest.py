@@ -10,6 +10,7 @@ from tests.harness.processes import Ariane
 from tests.harness.telling import VERDICT
 from tests.interop.clients import Verdicts
 
+SEND_WAIT_MS = 3_000
 PROGRAMS = {
     Path(__file__).parent / "java": ("target/.compiled", "*.java"),
     Path(__file__).parent / "go": ("target/interop", "*.go"),
@@ -28,8 +29,13 @@ def built_clients() -> None:
 
 @pytest.fixture(scope="module")
 def ariane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ariane]:
-    """`ariane up`, one for all tests of a module."""
-    with Ariane(tmp_path_factory.mktemp("ariane")).start() as server:
+    """`ariane up`, one for all tests of a module.
+
+    On a machine with other tests it may stand still for longer than the 200 ms after which it
+    refuses sends, and Java's client does not try again a send to a queue that was chosen.
+    """
+    server = Ariane(tmp_path_factory.mktemp("ariane"))
+    with server.start(waitTimeMillsInSendQueue=SEND_WAIT_MS):
         yield server
         server.stop()
 

@@ -148,19 +148,20 @@ def restart_forgets_the_queue(patch: Patch) -> None:
     patch.setattr(TimerRecovery, "_clockwork", at_the_end)
 
 
-BUGS: dict[str, Callable[[Patch], None]] = {
-    bug.__name__: bug
-    for bug in (
-        units_past_the_end_of_the_log,
-        a_failure_puts_the_whole_batch_again,
-        numbers_ahead_of_the_flush,
-        progress_without_its_deliveries,
-        read_time_ahead_of_the_slot,
-        stale_units_behind_the_end,
-        names_never_synced,
-        timer_log_not_synced,
-        a_slot_too_early,
-        restart_forgets_the_queue,
+TWICE, NEVER, EARLY, BACK = "came twice", "have not come", "came early", "was deleted"
+BUGS: dict[str, tuple[Callable[[Patch], None], str]] = {  # with the words it is found by
+    bug.__name__: (bug, words)
+    for bug, words in (
+        (units_past_the_end_of_the_log, TWICE),
+        (a_failure_puts_the_whole_batch_again, TWICE),
+        (numbers_ahead_of_the_flush, NEVER),
+        (progress_without_its_deliveries, NEVER),
+        (read_time_ahead_of_the_slot, NEVER),
+        (stale_units_behind_the_end, TWICE),
+        (names_never_synced, BACK),
+        (timer_log_not_synced, NEVER),
+        (a_slot_too_early, EARLY),
+        (restart_forgets_the_queue, NEVER),
     )
 }
 
@@ -221,11 +222,13 @@ def test_without_bugs_lives_are_fine() -> None:
 def test_a_planted_bug_is_found(
     name: str, monkeypatch: pytest.MonkeyPatch, say: Callable[[str], None]
 ) -> None:
-    BUGS[name](monkeypatch)
+    plant, words = BUGS[name]
+    plant(monkeypatch)
     for seed in (FOUND_BY.get(name, 0), *range(LIVES_MAX)):
         try:
             live(seed)
         except AssertionError as found:
+            assert words in str(found), f"{name} was found by other words"
             say(f"{name}: life {seed}, {str(found)[:90]}")
             return
     pytest.fail(f"{name} was not found in {LIVES_MAX} lives")

@@ -15,6 +15,7 @@ from ariane.broker.transaction_checks import Fate, Ledger, Verdict
 from ariane.broker.transaction_recovery import _Recovery
 from ariane.broker.transactions import Transactions
 from ariane.protocol.message import StoredMessage
+from tests.planted.finding import told_by
 from tests.property.test_transactions import TransactionModel
 
 Patch = pytest.MonkeyPatch
@@ -96,21 +97,26 @@ def a_half_at_the_boundary_is_never_due(patch: Patch) -> None:
     patch.setattr(transaction_checks, "verdict_on", stuck)
 
 
-BUGS: tuple[Callable[[Patch], None], ...] = (
-    a_commit_repeated_delivers_again,
-    a_commit_whose_note_is_lost_is_forgotten,
-    a_half_comes_back_beside_its_copy,
-    progress_is_saved_ahead_of_the_log,
-    a_late_decision_leaves_the_copy_open,
-    what_was_given_up_is_delivered_after_all,
-    a_copy_does_not_count_its_checks,
-    a_half_at_the_boundary_is_never_due,
-)
+# By which assertion of the model each is found.
+BUGS: dict[str, tuple[Callable[[Patch], None], str]] = {
+    bug.__name__: (bug, words)
+    for bug, words in (
+        (a_commit_repeated_delivers_again, "is not Fate.OPEN"),
+        (a_commit_whose_note_is_lost_is_forgotten, "self.delivered()[half.key] == "),
+        (a_half_comes_back_beside_its_copy, "count == 1 for count in ends"),
+        (progress_is_saved_ahead_of_the_log, "assert ends == "),
+        (a_late_decision_leaves_the_copy_open, "self.delivered()[half.key] == "),
+        (what_was_given_up_is_delivered_after_all, "assert ledger.copied == {}"),
+        (a_copy_does_not_count_its_checks, "assert ends == "),
+        (a_half_at_the_boundary_is_never_due, "assert ends == "),
+    )
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("plant", BUGS, ids=lambda plant: plant.__name__)
-def test_a_planted_bug_is_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_found(name: str, monkeypatch: Patch) -> None:
+    plant, words = BUGS[name]
     plant(monkeypatch)
     many = settings(
         max_examples=1000,
@@ -120,5 +126,6 @@ def test_a_planted_bug_is_found(plant: Callable[[Patch], None], monkeypatch: Pat
         derandomize=True,
         phases=[Phase.generate],
     )
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError) as found:
         run_state_machine_as_test(TransactionModel, settings=many)
+    assert words in told_by(found)

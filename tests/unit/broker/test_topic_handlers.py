@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ariane.codes import FrameFlag, RequestCode, ResponseCode
+from ariane.errors import StoreReadOnly
 from ariane.protocol import fastjson
 from ariane.protocol.bodies import (
     ConsumeStats,
@@ -197,6 +198,36 @@ def test_a_deleted_topic_leaves_nothing_behind(rig: Rig) -> None:
     assert ask(rig, RequestCode.DELETE_TOPIC_IN_BROKER, topic=" ").code == 29
     create(rig)
     assert rig.send("orders", 1).ext["queueOffset"] == "0"
+
+
+def test_a_deletion_is_answered_when_the_queues_are_gone_and_holds_up_nobody(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(rig)
+    rig.state.topics.put(TopicConfig(name="%RETRY%readers_orders"))
+    rig.state.offsets.commit("orders", "readers", 1, 1)
+    waiting: list[tuple[str, Callable[[Exception | None], None]]] = []
+    put_off = lambda topic, done: waiting.append((topic, done))  # noqa: E731 - one line, one use
+    monkeypatch.setattr(rig.state.store, "delete_topic", put_off)
+    assert rig.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders"}) is None
+    for name in ("orders", "%RETRY%readers_orders"):
+        ((topic, done),) = waiting
+        assert topic == name
+        assert rig.state.topics.get(name) is None
+        assert create(rig, "others").code == 0
+        assert rig.peer.sent == []
+        waiting.clear()
+        done(None)
+    assert [answer.code for answer in rig.peer.sent] == [ResponseCode.SUCCESS]
+
+
+def test_queues_that_cannot_be_deleted_are_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    create(rig)
+    gone = StoreReadOnly("the disk is broken")
+    monkeypatch.setattr(rig.state.store, "delete_topic", lambda topic, done: done(gone))
+    answer = ask(rig, RequestCode.DELETE_TOPIC_IN_BROKER, topic="orders")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "the disk is broken" in (answer.remark or "")
 
 
 def test_topic_stats_are_the_bounds_of_its_queues(rig: Rig) -> None:

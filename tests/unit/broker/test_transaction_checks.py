@@ -1,6 +1,7 @@
 """Rounds of checks as transcripts: half messages, decisions and time in, what is done out.
 
-`half A`, `half B immune=60` send; `commit A`, `rollback A` decide, naming a copy by its number if
+`half A`, `half B immune=60` send; `large A` makes it more than
+may be stored by now; `commit A`, `rollback A` decide, naming a copy by its number if
 not the newest (`commit A@0`); `wait 30` lets seconds pass; `round` checks; `restart` rebuilds the
 ledger from what a log would hold, `kill` does so without the notes not yet written and from the
 progress last saved, `save` saves it.
@@ -22,6 +23,7 @@ from ariane.broker.transaction_checks import (
     check_round,
     verdict_on,
 )
+from ariane.errors import MessageTooLarge
 
 RULES = Rules(timeout_ms=6_000, check_max=3, age_max_ms=3_600_000)
 
@@ -50,6 +52,7 @@ class World:
     ledger: Ledger = field(default_factory=Ledger)
     told: list[str] = field(default_factory=list)
     fails: bool = False
+    too_large: set[str] = field(default_factory=set)
 
     # What a round asks of the world.
 
@@ -79,7 +82,12 @@ class World:
             raise OSError("no room")
         half = self.halves[queue_offset]
         assert half is not None
+        if half.name in self.too_large:
+            raise MessageTooLarge(f"{half.name} is larger than is allowed")
         return half
+
+    def look_past(self, queue_offset: int, error: Exception) -> None:
+        self.told.append(f"past {queue_offset}: {error}")
 
     # What the transcript says.
 
@@ -157,6 +165,9 @@ class World:
 
     def do_lose(self, at: str) -> None:
         self.halves[int(at)] = None
+
+    def do_large(self, name: str) -> None:
+        self.too_large.add(name)
 
     def do_fail(self) -> None:
         self.fails = True
@@ -239,6 +250,18 @@ TRANSCRIPTS = {
         > A committed; round failed; progress 0
         mend; round
         > B asked at 2; progress 2
+    """,
+    "one that cannot be copied by now holds up no other": """
+        half A; half B; large A; wait 7; round
+        > past 0: A is larger than is allowed; B asked at 2; progress 0
+        wait 3600; round
+        > past 0: A is larger than is allowed; B discarded; progress 0
+        commit A; round
+        > A committed; progress 3
+    """,
+    "nor does one that asked for time": """
+        half A immune=60; half B immune=60; half C; large A; wait 7; round
+        > past 0: A is larger than is allowed; B copied at 3; C asked at 4; progress 0
     """,
     "operations are needed until progress has passed what they name": """
         half A; half B; half C; commit B; note

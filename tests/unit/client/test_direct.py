@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ariane.client.direct import IDLE_S
+from ariane.client.direct import IDLE_S, DirectLines
 from ariane.client.loop_thread import LoopThread
 from ariane.client.messages import SendStatus
 from ariane.client.sync import Client
@@ -225,3 +225,20 @@ def test_a_line_given_back_after_the_lines_were_closed_is_closed(
     may_answer.set()
     sending.join(10)
     assert not any(client._lines._idle.values())
+
+
+def test_lines_are_closed_while_a_thread_gives_back_one_to_another_broker() -> None:
+    lines = DirectLines(ManualClock())
+    closed: list[str] = []
+
+    class GivenBack:
+        def __init__(self, address: str) -> None:
+            self.address = address
+
+        def close(self) -> None:
+            lines._idle.setdefault(f"{self.address}0", [])  # as a thread may at any time
+            closed.append(self.address)
+
+    lines._idle.update({address: [GivenBack(address)] for address in ("a:1", "b:1")})  # type: ignore[dict-item]
+    lines.close()
+    assert closed == ["a:1", "b:1"]

@@ -1,7 +1,9 @@
 """The blocking twin: same results, same errors, and no thread left behind."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 
 import pytest
 
@@ -65,3 +67,19 @@ def test_nothing_is_left_after_close(cluster: FakeCluster) -> None:
     assert threading.active_count() == before
     with pytest.raises(ClientError, match="closed"):
         client.send("orders", b"x")
+
+
+def test_work_under_way_ends_with_its_thread() -> None:
+    """A future that never ended would have its caller wait for ever."""
+    thread = LoopThread()
+    has_begun = threading.Event()
+
+    async def work() -> None:
+        has_begun.set()
+        await asyncio.Event().wait()
+
+    future = thread.submit(work())
+    assert has_begun.wait(30)
+    thread.stop()
+    with pytest.raises(CancelledError):
+        future.result(30)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
 
-from ariane.broker.pop import service
+from ariane.broker.pop import returning, revive, service
 from ariane.broker.pop.journal import GROUP
 from ariane.disk import CrashMode
 from ariane.errors import StoreError
@@ -175,6 +176,31 @@ def test_what_cannot_be_given_back_now_is_given_back_later(broker: Popping) -> N
     store.append = append  # type: ignore[method-assign]
     broker.clock.advance(60)
     assert len(broker.stored(RETRY)) == 3
+
+
+def returned(broker: Popping) -> set[bytes]:
+    return {message.stored_body for message in broker.stored(RETRY)}
+
+
+@pytest.mark.provokes("pop revived later")
+def test_an_exception_nobody_foresaw_holds_up_one_checkpoint_for_a_while(
+    broker: Popping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.fill(4)
+    broker.pop()
+    assert len(broker.state.pop.checkpoints) == 2
+    with monkeypatch.context() as patch:
+
+        def revived_or_not(message: StoredMessage, *arguments: Any) -> NewMessage:
+            if message.stored_body == b"m0":
+                raise KeyError("nobody foresaw")
+            return revive.revived(message, *arguments)
+
+        patch.setattr(returning, "revived", revived_or_not)
+        broker.clock.advance(AFTER_S)
+        assert returned(broker) == {b"m1", b"m3"}
+    broker.clock.advance(60)
+    assert returned(broker) == {b"m0", b"m1", b"m2", b"m3"}
 
 
 def test_a_full_disk_is_waited_for(broker: Popping) -> None:
