@@ -15,12 +15,13 @@ import shutil
 import signal
 import socket
 import sys
+from collections.abc import Coroutine
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Annotated, Final, Protocol, Self
+from typing import Annotated, Any, Final, Protocol, Self
 
 import typer
 
@@ -40,6 +41,7 @@ from ariane.config import (
 from ariane.disk import RealDisk
 from ariane.errors import ConfigError
 from ariane.remoting.loop_timers import drive
+from ariane.remoting.rounds_loop import server_loop
 
 # Keys that `ariane up` has options for, or decides itself.
 OWN_KEYS: Final = {
@@ -93,7 +95,7 @@ def up(
         "listenPort": str(broker_port),
         "storePathRootDir": str(data / "store"),
     }
-    asyncio.run(_up(data, host, namesrv_port, settings))
+    _run(_up(data, host, namesrv_port, settings))
 
 
 def namesrv(
@@ -114,7 +116,7 @@ def namesrv(
     _warn_of_unknown(settings, NameServerConfig)
     name_server_config = config_of(NameServerConfig, settings)
     _refuse_exposure(name_server_config.bind_host, insecure=insecure)
-    asyncio.run(_namesrv(name_server_config))
+    _run(_namesrv(name_server_config))
 
 
 def broker(
@@ -138,7 +140,12 @@ def broker(
             f"clients are told {advertised} (brokerIP1), but only {bound} is listened on;"
             " set bindAddress too"
         )
-    asyncio.run(_broker(broker_config, config_of(StoreConfig, settings)))
+    _run(_broker(broker_config, config_of(StoreConfig, settings)))
+
+
+def _run(server: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=server_loop) as runner:
+        runner.run(server)
 
 
 async def _up(data: Path, host: str, namesrv_port: int, settings: dict[str, str]) -> None:
