@@ -16,6 +16,7 @@ import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from ariane.clock import Clock
