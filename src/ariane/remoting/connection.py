@@ -317,7 +317,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._flush()
 
     def go_on_soon(self) -> None:
-        """Let others have their turn before the reader works on what it has; read no more till then."""
+        """Let others have their turn before the reader goes on; read no more till then."""
         if self._transport is not None:
             self._transport.pause_reading()
         asyncio.get_running_loop().call_soon(self._take_up)
