@@ -256,7 +256,8 @@ cdef class Session:
     cdef size_t share(self) noexcept:
         """How much to read at once."""
         cdef Py_ssize_t rest = self.end - self.at
-        return READ_BYTES_MAX if rest >= 4 and <int32_t> load32(self.at) + 4 - rest > SHARE_BYTES else SHARE_BYTES
+        cdef int64_t missing = <int64_t> (<int32_t> load32(self.at)) + 4 - rest if rest >= 4 else 0
+        return READ_BYTES_MAX if missing > SHARE_BYTES else SHARE_BYTES
 
     cdef int take_in(self, Py_ssize_t byte_count) except -1:
         """Have the bytes just read behind those that wait."""
@@ -270,7 +271,7 @@ cdef class Session:
             return 0
         if size > self.own_size:
             # Twice as much each time, but no more than the frame that begins there will need.
-            whole = <int64_t> (<int32_t> load32(self.at)) + 4 if rest >= 8 else 0
+            whole = <int64_t> (<int32_t> load32(self.at)) + 4 if rest >= 8 else 0  # eight bytes have been checked
             self.renew_own(max(size, min(2 * size, whole)))
         elif self.at != self.own:
             memmove(self.own, self.at, rest)
