@@ -6,11 +6,11 @@ other frame is handed back, in its place in the stream, as a Command for the bro
 handlers are the specification: for a frame both can carry out, the bytes on disk and on the wire
 are the same (tests/property/test_lane.py).
 
-A read goes from `readable` to `received`, `work`, `carry_out` (`sends.pyx`, `pulls.pyx`), and back to `finish`. Answers gather in the lane's
-scratch and leave in one write when the bytes of a read are used up. Messages that come alone in their read share the
-write to the log, and their answers leave when it is made (`Lane.end_round`); answers to messages that must reach the
-disk first leave by `park`, with the log offset they wait for. While the peer takes its answers too slowly, nothing
-more of what it asked for is carried out.
+A read goes from `readable` to `received`, `work`, `carry_out` (`sends.pyx`, `pulls.pyx`), and back to `finish`.
+Answers gather in the lane's scratch and leave in one write when the bytes of a read are used up. Messages that come
+alone in their read share the write to the log, and their answers leave when it is made (`Lane.end_round`); answers to
+messages that must reach the disk first leave by `park`, with the log offset they wait for. While the peer takes its
+answers too slowly, nothing more of what it asked for is carried out.
 
 Invariants: an idle session owns no memory but its own; bytes that wait are in a buffer of the session's, and counted;
 a session that raised is closed, and no other has lost or got an answer by it.
