@@ -21,7 +21,6 @@ from ariane.clock import ManualClock
 from ariane.codes import PullFlag, RequestCode
 from ariane.config import BrokerConfig, StoreConfig
 from ariane.errors import ProtocolError
-from ariane.kernel.lane import TopicSlot
 from ariane.protocol.command import Command, CommandDecoder, Serializer
 from ariane.protocol.message import BatchEntry, encode_batch
 from ariane.topics import TIMER_TOPIC
@@ -58,6 +57,12 @@ class RawPeer(Peer):
         if self.on_answer is not None:
             self.on_answer()
 
+    def stall(self) -> None:
+        """Take nothing more, for a moment."""
+        self.is_congested = True
+
+    go_on_soon = stall
+
     def answers(self) -> list[bytes]:
         """Whole frames, sorted: answers may come in any order."""
         found = []
@@ -75,7 +80,7 @@ class Twin:
 
     store_config: StoreConfig
     reads_per_round: int = 0  # 0: no rounds, every read ends by itself
-    looks_ahead: bool = False  # as the lane does where there are many topics
+    stalls: bool = False  # after each answer the peer has to catch up
     checks_types: bool = False
     peer: RawPeer = field(default_factory=RawPeer)
 
@@ -91,28 +96,22 @@ class Twin:
         self.rig.subscribe("picky", "T", sql, version=5, expression_type="SQL92")
         self.ends: list[Callable[[], None]] = []
         self.peer.after_round = self.ends.append if self.reads_per_round else None
+        if self.stalls:
+            self.peer.on_answer = self.peer.stall
         self.reader = self.rig.state.lane.reader_of(self.peer)  # type: ignore[arg-type]
 
     def by_lane(self, data: bytes, piece_bytes: int) -> None:
         for number, first in enumerate(range(0, len(data), piece_bytes), 1):
             piece = data[first : first + piece_bytes]
             self.reader.get_buffer(-1)[: len(piece)] = piece
-            self.open_topics()
             commands = self.reader.received(len(piece))
-            while commands:
+            while commands or self.peer.is_congested:
+                self.peer.is_congested = False
                 self.by_handlers(commands)
-                self.open_topics()
                 commands = self.reader.received(0)
             if self.reads_per_round and number % self.reads_per_round == 0:
                 self.end_round()
         self.end_round()
-
-    def open_topics(self) -> None:
-        """Have enough of them open that the lane looks ahead, if it shall."""
-        lane = self.rig.state.lane._lane
-        if self.looks_ahead and b"filler 0" not in lane.topics:
-            for number in range(65):
-                lane.open_topic(TopicSlot(b"filler %d" % number, 1))
 
     def end_round(self) -> None:
         while self.ends:
@@ -371,10 +370,10 @@ def test_lane_and_handlers_are_one(
     commands: list[Command],
     piece_bytes: int,
     reads_per_round: int,
-    looks_ahead: bool,
+    stalls: bool,
     checks_types: bool,
 ) -> None:
-    hot = Twin(SMALL, reads_per_round, looks_ahead, checks_types)
+    hot = Twin(SMALL, reads_per_round, stalls, checks_types)
     cold = Twin(SMALL, checks_types=checks_types)
     hot.by_lane(b"".join(command.encode() for command in commands), piece_bytes)
     # The twin gets what a decoder makes of the same bytes, not the commands they were made from.
@@ -718,7 +717,7 @@ def test_plain_wishes_to_come_later_do_take_the_lane() -> None:
 
 
 def test_a_reader_closed_by_its_own_answer_carries_out_no_more() -> None:
-    twin = Twin(SMALL, looks_ahead=True)
+    twin = Twin(SMALL)
     send = plain_send(b"x" * 4000)
     pull = plain_pull()
     twin.by_lane(send * 3 + pull * 2, 1 << 16)

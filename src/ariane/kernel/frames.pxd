@@ -20,6 +20,18 @@ cdef struct Head:
     int field_count
     Field[FIELDS_MAX] fields
 
+cdef bint number_of(Field* field, int64_t low, int64_t high, int64_t* value) noexcept nogil
+
+
+cdef inline bint number(Field* field, int64_t* value) noexcept nogil:
+    """A 32-bit number that must be there."""
+    return field != NULL and number_of(field, -2147483648, 2147483647, value)
+
+
+cdef inline bint wide_number(Field* field, int64_t* value) noexcept nogil:
+    return number_of(field, -(<int64_t> 1 << 60), <int64_t> 1 << 60, value)
+
+
 # How far a JSON text has been read.
 cdef struct Cursor:
     const uint8_t* at
@@ -47,7 +59,6 @@ cdef inline bint named(Field* field, const char* name, Py_ssize_t size) noexcept
 cdef bint take_plain(Cursor* c, Text* text) noexcept nogil
 cdef bint scan_json(const uint8_t* at, Py_ssize_t size, Head* head) noexcept nogil
 cdef bint scan_binary(const uint8_t* at, Py_ssize_t size, Head* head) noexcept nogil
-cdef bint number_of(Field* field, int64_t low, int64_t high, int64_t* value) noexcept nogil
 cdef bint is_true(Field* field) noexcept nogil
 cdef Py_ssize_t unescape(Text text, uint8_t* to) noexcept nogil
 cdef bint needs_escape(Text text) noexcept nogil

@@ -55,6 +55,7 @@ cdef class Grant:
 cdef class Scratch:
     cdef object view            # of `read`, for those who read for a session
     cdef uint8_t* read          # READ_BYTES_MAX of them
+    cdef int64_t now_ms         # when the read began; negative while nothing may take the lane
     cdef Output now             # answers that may leave
     cdef Output later           # answers that wait for the disk, as far as `later_offset`
     cdef int64_t later_offset

@@ -53,7 +53,7 @@ cdef class Channel:
             self.on_rest(data[count:] if count else data)
 
     def send(self, const uint8_t[::1] data not None) -> int:
-        """How many bytes the socket takes, for the owner, whose turn it always is; OSError when it is of no more use."""
+        """How many bytes the socket takes, for the owner, whose turn it always is; OSError if it is of no more use."""
         cdef Py_ssize_t count = send(self.descriptor, &data[0], data.shape[0], MSG_DONTWAIT | MSG_NOSIGNAL)
         if count >= 0:
             self.sent_bytes += count

@@ -317,7 +317,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._flush()
 
     def go_on_soon(self) -> None:
-        """Let others have their turn before the reader works on what it has; read no more till then."""
+        """Let others have their turn before the reader goes on; read no more till then."""
         if self._transport is not None:
             self._transport.pause_reading()
         asyncio.get_running_loop().call_soon(self._take_up)
@@ -398,9 +398,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _is_deaf(self, now_s: float) -> bool:
         """Whether there has been something to take for long, and the peer has taken none of it."""
-        taken_bytes = -self.unread_bytes if self.channel is None else self.channel.taken_bytes
-        if not self.unread_bytes or taken_bytes > self._taken_bytes:
-            self._was_active |= self.unread_bytes > 0
+        waiting = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        taken_bytes = -waiting if self.channel is None else self.channel.taken_bytes
+        if not waiting or taken_bytes > self._taken_bytes:
+            self._was_active |= waiting > 0
             self._taken_bytes, self._taken_s = taken_bytes, now_s
         return now_s - self._taken_s >= self._limits.untaken_s
 

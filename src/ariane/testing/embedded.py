@@ -50,7 +50,7 @@ SETTINGS: Final[dict[str, str]] = {
 }
 OWN_KEYS: Final = ("bindAddress", "brokerIP1", "listenPort", "namesrvAddr", "storePathRootDir")
 NEVER_MS: Final = 1 << 60
-PATIENT: Final = ConnectionLimits(idle_s=float("inf"), frame_s=float("inf"))
+PATIENT: Final = ConnectionLimits(untaken_s=float("inf"), idle_s=float("inf"), frame_s=float("inf"))
 STEPS_MAX: Final = 40  # in which a jump of the clock is made
 STEP_MIN_S: Final = 0.125
 TURNS: Final = 8  # of the loop after a step: enough for a request to the name server and its answer

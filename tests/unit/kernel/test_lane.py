@@ -44,10 +44,10 @@ class Rig:
             decode=command_of,
             begin=lambda: 1000,
             make_room=lambda queue, count: self.make_room(queue, count),  # noqa: PLW0108 - as it is then
-            on_placed=self.store.advance,
+            on_placed=self.placed,
             on_timed=lambda: None,
             on_arrivals=lambda _: None,
-            park=lambda peer, answers, _: peer.sent.append(answers),
+            park=lambda peer, answers, offset: peer.parked.append((answers, offset)),
             hold=None,
             host=b"\x7f\0\0\1\0\0\x2a\x9f",
             parks=False,
@@ -64,11 +64,16 @@ class Rig:
             bytes_max=1 << 20,
             **self.store.read_limits,
         )
+        self.placed_count = 0
         self.lane.index = self.store.index
         for topic in ("T", "N"):
             slot = TopicSlot(topic.encode(), 4)
             self.lane.open_topic(slot)
             slot.open_queue(0, self.store.queue(topic, 0))
+
+    def placed(self) -> None:
+        self.placed_count += 1
+        self.store.advance()
 
 
 class Peer:
@@ -77,6 +82,8 @@ class Peer:
     def __init__(self, rig: Rig, *, in_rounds: bool = False) -> None:
         self.is_closed = self.is_congested = False
         self.sent: list[bytes] = []
+        self.parked: list[tuple[bytes, int]] = []
+        self.soon = 0
         self.lost: list[str] = []
         self.send: Callable[[bytes], None] = self.sent.append
         self.reader = Session(
@@ -96,6 +103,9 @@ class Peer:
 
     def fail(self, error: ProtocolError) -> None:
         self.close(str(error))
+
+    def go_on_soon(self) -> None:
+        self.soon += 1
 
     def go_on(self, commands: list[Command]) -> None:
         raise AssertionError("nobody reads a channel here")
@@ -174,6 +184,88 @@ def test_one_peer_whose_answers_cannot_be_sent_does_not_cost_the_others_theirs(
         end_round()
     assert [peer.answered for peer in peers] == [[0], [], [2]]
     assert peers[1].lost == ["internal error: RuntimeError"]
+
+
+def test_one_session_works_at_a_time() -> None:
+    rig = Rig()
+    one, other = Peer(rig), Peer(rig)
+
+    def in_between(queue: Queue, count: int) -> bool:
+        other.feed(message(2))
+        return True
+
+    rig.make_room = in_between
+    with pytest.raises(AssertionError, match="a session works already"):
+        one.feed(message(1))
+    rig.make_room = rig.store.make_room
+    other.feed(message(3))
+    assert (one.answered, other.answered) == ([], [3])
+
+
+def test_answers_wait_for_the_disk_as_soon_as_they_shall() -> None:
+    rig = Rig()
+    peer = Peer(rig)
+    peer.feed(message(1))
+    rig.lane.parks = True
+    peer.feed(message(2))
+    rig.lane.parks = False
+    peer.feed(message(3))
+    assert peer.answered == [1, 3]
+    ((answers, log_offset),) = peer.parked
+    assert [command.opaque for command in CommandDecoder().feed(answers)] == [2]
+    assert 0 < log_offset < rig.store.log.end
+
+
+def test_whoever_wants_to_know_hears_that_the_log_grew() -> None:
+    rig = Rig()
+    peer = Peer(rig)
+    peer.feed(message(1))
+    assert rig.placed_count == 0
+    rig.lane.tells_placed = True
+    peer.feed(message(2) + message(3))
+    assert rig.placed_count == 1
+    rig.lane.shows_at_once = rig.lane.tells_placed = False
+    visible = rig.store.log.visible
+    peer.feed(message(4))
+    assert rig.store.log.visible == visible < rig.store.log.end
+
+
+def test_a_frame_that_trickles_in_takes_the_memory_of_what_came() -> None:
+    rig = Rig()
+    peer = Peer(rig)
+    frame = message(1, bytes(3 << 20))
+    for first in range(0, len(frame) - 1, 10_000):
+        piece = frame[first : min(first + 10_000, len(frame) - 1)]
+        assert peer.feed(piece) == []
+        came = first + len(piece)
+        assert peer.reader.partial_bytes == came
+        assert came <= rig.lane.held_bytes <= min(2 * came, len(frame))
+    rig.store.make_room(rig.store.queue("T", 0), 1)
+    peer.feed(frame[-1:] + frame[:3])
+    assert rig.lane.held_bytes == 3
+    peer.reader.close()
+    assert rig.lane.held_bytes == 0
+
+
+def test_a_peer_that_is_behind_gets_no_more_until_it_has_caught_up() -> None:
+    rig = Rig()
+    peer = Peer(rig)
+
+    def stall(data: bytes) -> None:
+        peer.sent.append(data)
+        peer.is_congested = True
+
+    peer.send = stall
+    assert peer.feed(message(1) + message(2)[:9]) == []
+    assert peer.feed(message(2)[9:] + message(3)) == []  # read by somebody before it was known
+    assert peer.answered == [1, 2, 3]
+    (command,) = peer.feed(Command(35, opaque=4).encode() + message(5))
+    assert command.opaque == 4
+    assert peer.reader.received(0) == []
+    assert peer.answered == [1, 2, 3]
+    peer.is_congested = False
+    assert peer.reader.received(0) == []
+    assert peer.answered == [1, 2, 3, 5]
 
 
 @pytest.mark.parametrize(

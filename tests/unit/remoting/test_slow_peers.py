@@ -108,7 +108,7 @@ async def test_a_peer_that_never_reads_is_not_read_from_and_then_cut_off(
         await good.send(pull(opaque))
         await asks_for(good, opaque)
         assert server.unread_bytes <= (256 << 10) + ANSWER_BYTES * 2
-        assert server.reader.partial_bytes <= 64 << 10
+        assert server.reader.partial_bytes <= 128 << 10
     with caplog.at_level(logging.WARNING, "ariane.remoting"):
         for _ in range(14):
             around.clock.advance(5.0)
