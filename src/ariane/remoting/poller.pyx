@@ -10,12 +10,12 @@ any other loop watches the poller as a single descriptor.
 
 After a round the poller looks again before it sleeps: going to sleep and being woken costs more
 than a few looks, and a peer that has just been answered often asks again within that time. A look
-that finds something pays for eight in vain, which is what a sleep costs; so looking never takes
-more of the processor than sleeping would.
+that finds something, or a sleep that was hardly one, pays for eight looks in vain, which is what a
+sleep costs; so looking never takes more of the processor than sleeping would.
 """
 
 cimport cython
-from libc.errno cimport EINTR, ENOENT, EBADF, errno
+from libc.errno cimport errno
 from libc.math cimport ceil
 from libc.stdint cimport uint32_t
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
@@ -135,6 +135,8 @@ cdef class Poller:
 
     cdef int watch(self, list side, int descriptor, callback) except -1:
         cdef uint32_t before
+        if descriptor < 0:
+            raise ValueError(f"{descriptor} is no descriptor")
         while len(self.readers) <= descriptor:
             self.readers.append(None)
             self.writers.append(None)
@@ -144,7 +146,7 @@ cdef class Poller:
 
     cdef int leave(self, list side, int descriptor) except -1:
         cdef uint32_t rest
-        if descriptor >= len(side) or side[descriptor] is None:
+        if not 0 <= descriptor < len(side) or side[descriptor] is None:
             return 0
         side[descriptor] = None
         if self.epoll < 0:
