@@ -25,9 +25,10 @@ from ariane.broker.handlers import (
     topics,
     transactions,
 )
-from ariane.broker.requests import Held, Outcome, Postponed, Request, attempt
+from ariane.broker.requests import Outcome, Postponed, Request, attempt
 from ariane.broker.state import BrokerState
 from ariane.codes import RequestCode, ResponseCode
+from ariane.kernel.held import Held
 from ariane.protocol.command import Command, reply
 from ariane.protocol.headers import Header, decode_header
 from ariane.protocol.headers.bulk import BulkReadHeader, ReadLeaseHeader

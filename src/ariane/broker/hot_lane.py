@@ -22,9 +22,9 @@ from ariane.broker.filters import TAG_TYPES
 from ariane.broker.handlers.pull import suspend_s
 from ariane.broker.message_types import declared_type, is_by_priority
 from ariane.broker.messages import own_properties
-from ariane.broker.requests import Held
 from ariane.broker.unread_pull import UnreadPull
 from ariane.codes import PullFlag
+from ariane.kernel.held import Held
 from ariane.kernel.lane import Grant, HeldPull, Lane, TopicSlot, grant_key_of
 from ariane.kernel.log import Tags
 from ariane.kernel.queue import Queue
@@ -258,8 +258,9 @@ class HotLane:
     def _arrived(self, queues: list[Queue]) -> None:
         grown = [(self._topic_of(queue), queue.queue_id) for queue in queues]
         self._state.held.answer_at_once(grown)
-        for topic, queue_id in grown:
-            self._state.arrived(topic, queue_id)
+        for queue, (topic, queue_id) in zip(queues, grown, strict=True):
+            if queue.is_waiting:  # somebody still does
+                self._state.arrived(topic, queue_id)
 
     def _count(self) -> None:
         """Bring what took the lane into the broker's counts."""

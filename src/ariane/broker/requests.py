@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from ariane.codes import ResponseCode
 from ariane.errors import (
@@ -21,12 +21,10 @@ from ariane.errors import (
     StoreError,
     StoreReadOnly,
 )
+from ariane.kernel.held import Held
 from ariane.protocol.command import Command, reply
 from ariane.protocol.headers import Header
 from ariane.remoting.connection import Connection
-
-if TYPE_CHECKING:
-    from ariane.broker.unread_pull import UnreadPull
 
 H = TypeVar("H")
 
@@ -81,22 +79,6 @@ class Reply:
     def command_for(self, request: Command) -> Command:
         """The answer as the command that goes back."""
         return reply(request, self.code, self.header, self.body, self.remark)
-
-
-@dataclass(slots=True)
-class Held:
-    """A request waiting for messages in one queue; `again` repeats it from a queue offset on.
-
-    `shortcut` does the same when that is plain, and has the answer's bytes; None when it is not.
-    """
-
-    request: Request[Any] | UnreadPull
-    topic: str
-    queue_id: int
-    queue_offset: int  # everything before it has been looked at
-    until_s: float
-    again: Callable[[int], Reply]
-    shortcut: Callable[[int], bytes | None]
 
 
 class RejectedWith(RequestRejected):

@@ -10,12 +10,12 @@ any other loop watches the poller as a single descriptor.
 
 After a round the poller looks again before it sleeps: going to sleep and being woken costs more
 than a few looks, and a peer that has just been answered often asks again within that time. A look
-that finds something pays for eight in vain, which is what a sleep costs; so looking never takes
-more of the processor than sleeping would.
+that finds something, or a sleep that was hardly one, pays for eight looks in vain, which is what a
+sleep costs; so looking never takes more of the processor than sleeping would.
 """
 
 cimport cython
-from libc.errno cimport EINTR, ENOENT, EBADF, errno
+from libc.errno cimport errno
 from libc.math cimport ceil
 from libc.stdint cimport uint32_t
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
@@ -53,6 +53,8 @@ cdef enum:
     ROUNDS_MAX_ = 8         # in a row; then the loop's timers and its other descriptors have their turn
     LOOKS_MAX = 64          # in vain before it sleeps: some 30 microseconds
     LOOKS_STEP = 8          # more, for one that found something
+
+cdef double SHORT_S = 4e-6  # so long take eight looks
 
 ROUND_EVENTS = ROUND_EVENTS_
 ROUNDS_MAX = ROUNDS_MAX_
@@ -133,6 +135,8 @@ cdef class Poller:
 
     cdef int watch(self, list side, int descriptor, callback) except -1:
         cdef uint32_t before
+        if descriptor < 0:
+            raise ValueError(f"{descriptor} is no descriptor")
         while len(self.readers) <= descriptor:
             self.readers.append(None)
             self.writers.append(None)
@@ -142,7 +146,7 @@ cdef class Poller:
 
     cdef int leave(self, list side, int descriptor) except -1:
         cdef uint32_t rest
-        if descriptor >= len(side) or side[descriptor] is None:
+        if not 0 <= descriptor < len(side) or side[descriptor] is None:
             return 0
         side[descriptor] = None
         if self.epoll < 0:
@@ -169,6 +173,7 @@ cdef class Poller:
         count = epoll_wait(self.epoll, events, ROUND_EVENTS_, 0)
         for i in range(ROUNDS_MAX_):
             self.serve(events, count)
+            self.looks = max(self.looks, 1)
             count = self.look(events)
             if count <= 0:
                 return
@@ -197,8 +202,8 @@ cdef class Poller:
                         left_s = end_s - now_s()
                         if left_s <= 0:
                             return False
-                    count = self.sleep(events, left_s)
                     rounds = 0
+                    count = self.sleep(events, left_s)
             if count <= 0:  # time is up, or a signal came
                 return False
             self.serve(events, count)
@@ -209,24 +214,25 @@ cdef class Poller:
                 return False
 
     cdef int look(self, epoll_event* events) noexcept:
-        """What is ready by now, or soon enough."""
+        """What is ready by now, or soon enough, as far as looking has been paid for."""
         cdef int count
-        if self.epoll < 0:
-            return 0  # closed meanwhile
-        while True:
+        while self.looks > 0 and self.epoll >= 0:  # else it was closed meanwhile
             count = epoll_wait(self.epoll, events, ROUND_EVENTS_, 0)
             if count > 0:
                 self.looks = min(self.looks + LOOKS_STEP, LOOKS_MAX)
-                return count
-            if self.looks <= 1 or count < 0:
-                self.looks = 0
+            if count:
                 return count
             self.looks -= 1
+        return 0
 
     cdef int sleep(self, epoll_event* events, double left_s) noexcept:
+        """The same, without looking; one that was hardly a sleep had better been a look."""
         cdef int timeout_ms = -1 if left_s < 0 else <int> min(ceil(left_s * 1000), 1e9), count
+        cdef double began_s = now_s()
         with nogil:
             count = epoll_wait(self.epoll, events, ROUND_EVENTS_, timeout_ms)
+        if count > 0 and now_s() - began_s < SHORT_S:
+            self.looks = min(self.looks + LOOKS_STEP, LOOKS_MAX)
         return count
 
     cdef int serve(self, epoll_event* events, int count) except -1:

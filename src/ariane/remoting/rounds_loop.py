@@ -39,12 +39,16 @@ if hasattr(select, "epoll"):
             super().__init__(selector)
             self.poller = selector.poller = Poller(self, selector.fileno())
 
-        def call_soon(self, *arguments: Any, **keywords: Any) -> asyncio.Handle:
+        def call_soon(  # type: ignore[override]
+            self, *arguments: Any, **keywords: Any
+        ) -> asyncio.Handle:
             """Call back in the next turn."""
             self.poller.is_loop_due = True
             return super().call_soon(*arguments, **keywords)
 
-        def call_at(self, *arguments: Any, **keywords: Any) -> asyncio.TimerHandle:
+        def call_at(  # type: ignore[override]
+            self, *arguments: Any, **keywords: Any
+        ) -> asyncio.TimerHandle:
             """Call back when it is time, which may be sooner than anything else."""
             self.poller.is_loop_due = True
             return super().call_at(*arguments, **keywords)

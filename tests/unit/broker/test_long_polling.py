@@ -12,10 +12,11 @@ import pytest
 
 from ariane.broker import long_polling
 from ariane.broker.long_polling import AT_ONCE_MAX, SLICE, LongPolling
-from ariane.broker.requests import Held, Reply, Request
+from ariane.broker.requests import Reply, Request
 from ariane.clock import ManualClock, Timers
 from ariane.codes import ResponseCode
 from ariane.errors import TopicNotFound
+from ariane.kernel.held import Held
 from ariane.protocol.command import Command
 from ariane.protocol.headers.pull import PullReply
 from tests.unit.broker.rig import TickingClock

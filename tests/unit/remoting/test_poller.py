@@ -211,3 +211,12 @@ async def test_a_poller_may_be_closed_within_a_round(sockets: Sockets) -> None:
     sockets.far[0].send(b"x")
     await turn()
     assert seen == ["served"]
+
+
+async def test_what_is_no_descriptor_is_refused_and_leaves_in_peace() -> None:
+    poller = Poller(asyncio.get_running_loop())
+    with pytest.raises(ValueError, match="-1 is no descriptor"):
+        poller.add_reader(-1, lambda: None)
+    poller.remove_reader(-1)
+    poller.remove_writer(1 << 20)
+    poller.close()

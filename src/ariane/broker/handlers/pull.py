@@ -6,10 +6,11 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from ariane.broker.filters import TAG_TYPES, MessageFilter
-from ariane.broker.requests import Held, RejectedWith, Reply, Request
+from ariane.broker.requests import RejectedWith, Reply, Request
 from ariane.broker.state import BrokerState
 from ariane.codes import Permission, PullFlag, ResponseCode
 from ariane.errors import InvalidParameter, RequestRejected
+from ariane.kernel.held import Held
 from ariane.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from ariane.protocol.headers.pull import PullForbidden, PullHeader, PullReply
 from ariane.store.messages import FoundStatus
