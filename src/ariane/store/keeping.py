@@ -18,7 +18,7 @@ from ariane.disk import Disk, MappedFile
 from ariane.kernel.log import Log
 from ariane.store.background import Lane
 from ariane.store.checkpoint import Checkpoint, CheckpointFile, Claim
-from ariane.store.flush import Flusher
+from ariane.store.flush import Flusher, may_try_again
 from ariane.store.indexes import Indexes, IndexFile
 from ariane.store.leases import Leases
 from ariane.store.queues import QueueFiles, Queues
@@ -77,6 +77,7 @@ class Keeper:
         self._saved = checkpoint
         self._waiting: _Snapshot | None = None  # for the log to be flushed
         self._is_saving = False
+        self._owed: tuple[list[tuple[MappedFile, int, int]], set[str]] = ([], set())
         self.on_idle: Callable[[], None] = lambda: None
         # What is to be removed; for the lane only. What could not be is tried again with the next,
         # and before it: a start refuses a log with holes.
@@ -213,8 +214,8 @@ class Keeper:
         return _Snapshot(
             checkpoint,
             end,
-            ranges + index_ranges,
-            directories | index_directories,
+            self._owed[0] + ranges + index_ranges,
+            self._owed[1] | directories | index_directories,
             queue_ends,
             self._indexes.without_slots(),
         )
@@ -225,13 +226,21 @@ class Keeper:
                 file.write_slots()
             self._disk.sync_many(snapshot.ranges, snapshot.directories)
             self._file.save(snapshot.checkpoint)
-        except OSError:
+        except OSError as error:
+            if may_try_again(error):
+                raise
             self._mark_failed()  # where many files are synced at once, the log is among them
             raise
 
     def _saved_it(self, snapshot: _Snapshot, future: Future[None]) -> None:
         self._is_saving = False
-        if error := future.exception():
+        error = future.exception()
+        self._owed = (snapshot.ranges, snapshot.directories) if error else ([], set())
+        if may_try_again(error):
+            logger.warning("checkpoint put off reason=%s", error)
+            self.on_idle()
+            return
+        if error:
             self._on_failed(f"taking a checkpoint failed: {error}")
             self.on_idle()
             return
