@@ -248,3 +248,31 @@ def test_what_is_short_for_a_while_ends_nothing(flush_mode: str, number: int) ->
     store.stop()
     assert store.read_only_reason is None
     life.judge(life.disk, 1 << 62)
+
+
+def test_a_timer_wheel_that_cannot_be_opened_to_be_synced_is_synced_later() -> None:
+    life, struck = Life("ASYNC_FLUSH"), 0
+
+    def strike(kind: str, path: str) -> None:
+        nonlocal struck
+        if kind == "open" and path.startswith(("timer", "config/timercheck")):
+            struck += 1
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+
+    store = life.store = Store.open(life.config, life.disk, life.clock, store_host=HOST)
+    store.start()
+    for turn in range(24):
+        life.disk.before_operation = strike if turn % 4 > 1 else None
+        life.send_timed(b"timed %d" % turn)
+        store.timer.turn()
+        store.flush()
+        store.timer.checkpoint()
+        life.clock.advance(1)
+    assert struck
+    life.disk.before_operation = None
+    store.timer.checkpoint()
+    cut = life.disk.crash_image(Random(1), CrashMode.DROP)
+    assert store.read_only_reason is None
+    store.stop()
+    for disk in (life.disk, cut):
+        life.judge(disk, 1 << 62)
