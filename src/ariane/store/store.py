@@ -298,8 +298,10 @@ class Store:
         """Records have been placed, here or by the kernel's lane: let the watermarks follow."""
         if not self._store():
             return
-        self._show()
-        if self.marks.policy.flushes_at_once:
+        policy = self.marks.policy
+        if policy.shows_at_once:
+            self._show()
+        if policy.flushes_at_once:
             self._flush_soon()
 
     def _store(self) -> bool:
