@@ -22,7 +22,7 @@ from ariane.clock import ManualClock
 from ariane.config import StoreConfig
 from ariane.disk import CrashMode, SimulatedDisk
 from ariane.errors import StoreError
-from ariane.store import store as store_module
+from ariane.store import background
 from ariane.store.checkpoint import CheckpointFile
 from ariane.store.messages import BatchEntry, NewBatch, NewMessage
 from ariane.store.store import Store
@@ -92,7 +92,7 @@ class Campaign:
 
     def run(self) -> Campaign:
         """Check that many images; AssertionError names the seed and what went before."""
-        with patch.object(store_module, "ThreadLane", SteppedLane), _quiet("ariane"):
+        with patch.object(background, "ThreadLane", SteppedLane), _quiet("ariane"):
             return self._run()
 
     def _run(self) -> Campaign:

@@ -13,7 +13,7 @@ from ariane.clock import ManualClock
 from ariane.config import StoreConfig
 from ariane.disk import CrashMode, RealDisk, SimulatedDisk
 from ariane.errors import StoreError, StoreReadOnly
-from ariane.store import store as store_module
+from ariane.store import background
 from ariane.store.check import check
 from ariane.store.store import Store
 from tests.unit.store.shelf import (
@@ -35,7 +35,7 @@ def stepped(
     monkeypatch: pytest.MonkeyPatch, disk: SimulatedDisk, config: StoreConfig = SMALL
 ) -> tuple[Store, Lanes]:
     """A store whose background work waits to be told."""
-    monkeypatch.setattr(store_module, "ThreadLane", SteppedLane)
+    monkeypatch.setattr(background, "ThreadLane", SteppedLane)
     lanes = Lanes(Random(1))
     store = Store.open(config, disk, ManualClock(), store_host=HOST, post=lanes)
     store.start()

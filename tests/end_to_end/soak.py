@@ -103,13 +103,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Load, faults, kills and restarts for long.")
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    parser.add_argument("--restart-seconds", type=float, default=RESTART_MAX_S)
     options = parser.parse_args()
+    limits = Limits(restart_s=options.restart_seconds)
     print(f"seed {options.seed}; {options.minutes:g} minutes", flush=True)
     scratch = ROOT / ".cache"  # a disk, where the system's own directory may be memory
     scratch.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="soak-", dir=scratch) as directory:
         try:
-            tally = soak(Path(directory), random.Random(options.seed), options.minutes * 60)
+            dice = random.Random(options.seed)
+            tally = soak(Path(directory), dice, options.minutes * 60, limits)
         except AssertionError as fault:
             print(f"seed {options.seed}: {fault}")
             kept = scratch / f"soak-failed-{options.seed}"

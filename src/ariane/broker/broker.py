@@ -262,6 +262,13 @@ class Broker:
         self.state.filters.save()
         self.state.staging.save()
 
+    def _save_offsets(self) -> None:
+        """Save how far groups have come, never ahead of the notes of what was popped."""
+        store = self.state.store
+        store.flush_now()
+        if store.read_only_reason is None and store.flushed == store.written:
+            self.state.offsets.save_now()
+
     def _close(self) -> None:
         """Write everything for the last time, and stop the store cleanly."""
         steps: list[Callable[[], object]] = []
@@ -273,9 +280,12 @@ class Broker:
             files = (state.topics.file, state.groups.file, state.updates.file)
             steps += [state.transactions.stop, *(file.save_now for file in files)]
             steps += [state.pop.save_now, state.filters.save_now]
-            if state.store.read_only_reason is None:  # else pops may have moved on without a note
-                steps.append(state.offsets.save_now)
-            steps += [state.staging.save_now, state.schedule.save_now, state.store.stop]
+            steps += [
+                self._save_offsets,
+                state.staging.save_now,
+                state.schedule.save_now,
+                state.store.stop,
+            ]
         for step in steps:
             try:
                 step()

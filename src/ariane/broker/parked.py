@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from ariane.clock import Timer, Timers
 from ariane.codes import ResponseCode
@@ -43,10 +43,7 @@ class _Own:
         self.byte_count = 0
 
 
-class _Waiting(NamedTuple):
-    after: int
-    deadline_s: float
-    own: _Own
+_Waiting = tuple[int, float, _Own]  # the log offset it waits for, until when, whose it is
 
 
 class Parked:
@@ -68,16 +65,16 @@ class Parked:
         self._marks = marks
         self._bytes_max = bytes_max
         self._connection_bytes_max = connection_bytes_max
+        self._monotonic_s = timers.clock.monotonic_s
         self._waiting: deque[_Waiting] = deque()
         self._owns: dict[Connection, _Own] = {}
         self._byte_count = 0
-        self._count = 0
         self._check: Timer | None = None
         self._on_empty: list[Callable[[], None]] = []
         store.on_advance.append(self.release)
 
     def __len__(self) -> int:
-        return self._count
+        return sum(len(own.frames) for own in self._owns.values())
 
     def is_safe(self, log_offset: int) -> bool:
         """Whether what ends there in the log may be answered."""
@@ -85,21 +82,22 @@ class Parked:
 
     def park(self, connection: Connection, frames: bytes, after: int) -> None:
         """Send these answers when the log is safe up to `after`, or say that it was too late."""
-        if connection.is_closed:
-            return
         own = self._owns.get(connection)
         if own is None:
+            if connection.is_closed:
+                return
             own = self._owns[connection] = _Own(connection)
             connection.on_close.append(self._closed)
-        if self._has_no_room(own, len(frames)) and not self.is_safe(after):
-            _tell(connection, frames, self._late_code(after), "too many answers wait")
-            return
-        deadline_s = self._timers.clock.monotonic_s() + self._timeout_s()
-        self._waiting.append(_Waiting(after, deadline_s, own))
-        own.frames.append(frames)
         own.byte_count += len(frames)
         self._byte_count += len(frames)
-        self._count += 1
+        is_over = own.byte_count > self._connection_bytes_max or self._byte_count > self._bytes_max
+        if is_over and not self.is_safe(after):
+            own.byte_count -= len(frames)
+            self._byte_count -= len(frames)
+            _tell(connection, frames, self._late_code(after), "too many answers wait")
+            return
+        self._waiting.append((after, self._monotonic_s() + self._timeout_s(), own))
+        own.frames.append(frames)
         if self._store.read_only_reason is not None:  # it failed already
             self.release()
         elif self._check is None:
@@ -108,13 +106,13 @@ class Parked:
     def release(self) -> None:
         """Give every answer that may now be given."""
         safe = self._reached()
-        while self._waiting and self._waiting[0].after <= safe:
-            own = self._waiting.popleft().own
+        while self._waiting and self._waiting[0][0] <= safe:
+            own = self._waiting.popleft()[2]
             if (frames := self._take(own)) is not None:
                 own.connection.write(frames)
         reason = self._store.read_only_reason
         while self._waiting and reason is not None:  # nothing more will be safe
-            own = self._waiting.popleft().own
+            own = self._waiting.popleft()[2]
             if (frames := self._take(own)) is not None:
                 _tell(own.connection, frames, ResponseCode.SERVICE_NOT_AVAILABLE, reason)
         self._tell_if_empty()
@@ -128,12 +126,6 @@ class Parked:
         marks = self._store.marks
         return marks.reached(self._marks) if self._marks else marks.safe
 
-    def _has_no_room(self, own: _Own, byte_count: int) -> bool:
-        return (
-            own.byte_count + byte_count > self._connection_bytes_max
-            or self._byte_count + byte_count > self._bytes_max
-        )
-
     def _late_code(self, after: int) -> ResponseCode:
         marks = self._store.marks
         return LATE_CODES[marks.late(self._marks or marks.policy.safe, after)]
@@ -145,7 +137,6 @@ class Parked:
         frames = own.frames.popleft()
         own.byte_count -= len(frames)
         self._byte_count -= len(frames)
-        self._count -= 1
         return frames
 
     def _closed(self, connection: Connection) -> None:
@@ -155,7 +146,7 @@ class Parked:
         self._tell_if_empty()
 
     def _tell_if_empty(self) -> None:
-        if not self._count and self._on_empty:
+        if self._on_empty and not self._byte_count:
             callbacks, self._on_empty = self._on_empty, []
             for callback in callbacks:
                 callback()
@@ -163,8 +154,8 @@ class Parked:
     def _answer_late(self) -> None:
         self._check = None
         self.release()
-        now_s = self._timers.clock.monotonic_s()
-        while self._waiting and self._waiting[0].deadline_s <= now_s:
+        now_s = self._monotonic_s()
+        while self._waiting and self._waiting[0][1] <= now_s:
             after, _, own = self._waiting.popleft()
             if (frames := self._take(own)) is not None:
                 _tell(own.connection, frames, self._late_code(after), None)

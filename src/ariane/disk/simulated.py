@@ -137,6 +137,7 @@ class SimulatedFile:
 
     def reserve(self, first: int, end: int) -> None:
         """Count the range's pages against the disk's capacity; may raise DiskFull."""
+        self._disk.begin("open", self.path)
         self._disk.begin("reserve", self.path)
         pages = set(range(first // PAGE_BYTES, -(-end // PAGE_BYTES))) - self._inode.reserved
         if len(pages) * PAGE_BYTES > self._disk.free_bytes():
@@ -156,6 +157,7 @@ class SimulatedFile:
     def write(self, position: int, data: memoryview) -> None:
         """Copy bytes into the live file."""
         self.reserve(position, position + len(data))
+        self._disk.begin("open", self.path)
         self._disk.begin("write", self.path)
         self._inode.memory[position : position + len(data)] = data
         self._inode.rewritten(position, position + len(data))
@@ -170,6 +172,7 @@ class SimulatedFile:
     def sync(self, first: int, end: int) -> None:
         """Make the range's pages stable; after a planted failure only those written to again."""
         pages = range(first // PAGE_BYTES, -(-min(end, self.size) // PAGE_BYTES))
+        self._disk.begin("open", self.path)
         try:
             self._disk.begin("sync", self.path)
         except OSError:
@@ -184,6 +187,7 @@ class SimulatedFile:
         """Make the range read as zeros and give back the pages wholly inside it."""
         if end <= first:
             return
+        self._disk.begin("open", self.path)
         self._disk.begin("zero", self.path)
         self._inode.memory[first:end] = bytes(end - first)
         self._inode.reserved -= set(range(-(-first // PAGE_BYTES), end // PAGE_BYTES))
@@ -430,6 +434,7 @@ class SimulatedDisk:
 
     def sync_directory(self, path: str) -> None:
         """Make the names in a directory durable."""
+        self.begin("open", path)
         self.begin("sync_directory", path)
         left: list[_Name] = []
         for change in self._pending:

@@ -115,6 +115,11 @@ class ThreadLane:
             self._post(self._deliver)
 
 
+def lane_of(name: str, post: Post | None) -> Lane:
+    """A thread that reports through `post`; without it everything is done at once."""
+    return InlineLane() if post is None else ThreadLane(name, post)
+
+
 def _settle(future: Future[T], job: Callable[[], T]) -> None:
     try:
         future.set_result(job())

@@ -87,7 +87,7 @@ class CheckpointFile:
         )
         if checkpoint.claim is not None:
             sequence = max(_sequence(file.buffer, place) for place in CLAIM_PLACES) + 1
-            place = CLAIM_PLACES[sequence % len(CLAIM_PLACES)]
+            place = _place_for_next(bytes(file.buffer))
             claim = _encode_claim(checkpoint.claim, sequence, times)
             file.buffer[place : place + len(claim)] = claim
             file.sync(0, FILE_BYTES)
@@ -147,6 +147,12 @@ def _decode_claim(data: bytes, place: int) -> Claim | None:
         return None
     log_offset, queue_count, queue_entries, index_name, index_next = numbers[:5]
     return Claim(log_offset, queue_count, queue_entries, index_name, index_next, sequence)
+
+
+def _place_for_next(data: bytes) -> int:
+    """Where no claim holds, or the older of two: a save that was cut short changes nothing."""
+    claims = {place: _decode_claim(data, place) for place in CLAIM_PLACES}
+    return min(claims, key=lambda place: -1 if (held := claims[place]) is None else held.sequence)
 
 
 def _sequence(buffer: memoryview, place: int) -> int:

@@ -6,19 +6,34 @@ writers each sync covers all who came during the one before: group commit withou
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Protocol
+from typing import Final, Protocol
 
 from ariane.disk import MappedFile
+from ariane.errors import DiskFull
 from ariane.store.background import EventLoop, Lane
 from ariane.store.segments import Segments
 from ariane.store.syncing import SyncThread
 from ariane.store.watermarks import Mark, Watermarks
 
+logger: Final = logging.getLogger("ariane.store")
+
 Ranges = list[tuple[MappedFile, int, int]]  # file, first, end
+
+
+def may_try_again(error: BaseException | None) -> bool:
+    """Whether nothing was synced in vain: no descriptor to do it by, or no room to write before.
+
+    After any other failure pages may be marked clean that are on no platter.
+    """
+    return isinstance(error, DiskFull) or (
+        isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}
+    )
 
 
 class Syncing(Protocol):
@@ -44,8 +59,9 @@ class LaneSyncing:
         try:
             for file, first, end in ranges:
                 file.sync(first, end)
-        except OSError:
-            self._mark_failed()
+        except OSError as error:
+            if not may_try_again(error):
+                self._mark_failed()
             raise
 
 
@@ -115,7 +131,8 @@ class ThreadSyncing:
             self._open = None
 
     def _fail(self, error: OSError) -> None:
-        self._mark_failed()
+        if not may_try_again(error):
+            self._mark_failed()
         self._ranges.clear()
         self._done(error)
 
@@ -166,7 +183,9 @@ class Flusher:
 
     def _done(self, end: int, error: Exception | None) -> None:
         self._is_busy = False
-        if error is not None:
+        if may_try_again(error):
+            logger.warning("sync of the commit log put off reason=%s", error)
+        elif error is not None:
             self.has_failed = True
             self._on_failed(f"syncing the commit log failed: {error}")
         elif not self.has_failed:

@@ -23,7 +23,7 @@ from ariane.disk import Disk, MappedFile
 from ariane.kernel.log import Log
 from ariane.store.background import Lane
 from ariane.store.checkpoint import Checkpoint, CheckpointFile, Claim
-from ariane.store.flush import Flusher
+from ariane.store.flush import Flusher, may_try_again
 from ariane.store.indexes import Indexes, IndexFile
 from ariane.store.leases import Leases
 from ariane.store.making import Making
@@ -46,6 +46,9 @@ class _Snapshot(NamedTuple):
     @property
     def is_empty(self) -> bool:
         return not self.ranges and not self.directories
+
+
+_Owed = tuple[list[tuple[MappedFile, int, int]], set[str], list[tuple[QueueFiles, int]]]
 
 
 class Keeper:
@@ -90,6 +93,8 @@ class Keeper:
         self._is_listing = False
         self._is_saving = False
         self.obstacle: str | None = None  # why the last checkpoint was given up
+        # What one that was put off has listed: nobody lists it again.
+        self._owed: _Owed = ([], set(), [])
         self.on_idle: Callable[[], None] = lambda: None
         # What is to be removed; for the lane only. What could not be is tried again with the next,
         # and before it: a start refuses a log with holes.
@@ -248,9 +253,9 @@ class Keeper:
         return _Snapshot(
             checkpoint,
             end,
-            list(ranges),
-            set(directories),
-            [],
+            [*self._owed[0], *ranges],
+            {*self._owed[1], *directories},
+            list(self._owed[2]),
             self._indexes.without_slots(),
         )
 
@@ -260,13 +265,22 @@ class Keeper:
                 file.write_slots()
             self._disk.sync_many(snapshot.ranges, snapshot.directories)
             self._file.save(snapshot.checkpoint)
-        except OSError:
+        except OSError as error:
+            if may_try_again(error):
+                raise
             self._mark_failed()  # where many files are synced at once, the log is among them
             raise
 
     def _saved_it(self, snapshot: _Snapshot, future: Future[None]) -> None:
         self._is_saving = False
-        if error := future.exception():
+        error = future.exception()
+        self._owed = ([], set(), [])
+        if may_try_again(error):
+            logger.warning("checkpoint put off reason=%s", error)
+            self._owed = (snapshot.ranges, snapshot.directories, snapshot.queue_ends)
+            self.on_idle()
+            return
+        if error:
             self._on_failed(f"taking a checkpoint failed: {error}")
             self.on_idle()
             return

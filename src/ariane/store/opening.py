@@ -18,7 +18,7 @@ from ariane.errors import StoreError, UnsupportedStore
 from ariane.kernel.index import Index
 from ariane.kernel.log import Log
 from ariane.store.appending import BLANK_BYTES, Appender
-from ariane.store.background import InlineLane, Lane, Post, ThreadLane
+from ariane.store.background import Lane, Post, lane_of
 from ariane.store.checkpoint import ABORT_PATH, Checkpoint, CheckpointFile, Claim
 from ariane.store.delays import delays_ms_of
 from ariane.store.deletions import Deletions
@@ -217,7 +217,7 @@ def assemble(
     marks = Watermarks(policy_of(config), log.end)
     pool = TransientPool(log) if marks.policy is POOLED else None
     for name in ("flush", "prepare", "make", "keep", *(() if pool is None else ("copy",))):
-        lanes[name] = InlineLane() if post is None else ThreadLane(name, post)
+        lanes[name] = lane_of(name, post)
     flusher = Flusher(
         files.segments,
         LaneSyncing(lanes["flush"], files.mark_failed),

@@ -29,7 +29,7 @@ from ariane.kernel.log import Tags
 from ariane.kernel.queue import Queue
 from ariane.store import lookups
 from ariane.store.appending import BLANK_BYTES
-from ariane.store.background import EventLoop, InlineLane, Lane, Post, ThreadLane
+from ariane.store.background import EventLoop, Lane, Post, lane_of
 from ariane.store.bulk import BulkRead
 from ariane.store.filters import Filter
 from ariane.store.flush import LaneSyncing, ThreadSyncing
@@ -125,8 +125,11 @@ class Store:
         timer_slots: int = SLOT_COUNT,
     ) -> Store:
         """Lock, load and recover a store; nothing in it is touched before the lock is held."""
-        disk.make_directory("")
-        lock = disk.lock(LOCK_PATH)
+        try:
+            disk.make_directory("")
+            lock = disk.lock(LOCK_PATH)
+        except OSError as error:
+            raise StoreError(f"the store cannot be opened: {error}") from error
         try:
             files = Files(config, disk, clock, store_host)
             store = cls(config, disk, clock, files=files, post=post, loop=loop, lock=lock)
@@ -301,8 +304,10 @@ class Store:
         """Records have been placed, here or by the kernel's lane: let the watermarks follow."""
         if not self._store():
             return
-        self._show()
-        if self.marks.policy.flushes_at_once:
+        policy = self.marks.policy
+        if policy.shows_at_once:
+            self._show()
+        if policy.flushes_at_once:
             self._flush_soon()
 
     def _store(self) -> bool:
@@ -417,9 +422,7 @@ class Store:
     def off_loop(self, job: Callable[[], T], done: Callable[[Future[T]], None]) -> None:
         """Do what may wait for the disk where it holds nobody up; `done` runs on the loop."""
         if GATHER not in self._lanes:
-            self._lanes[GATHER] = (
-                InlineLane() if self._post is None else ThreadLane(GATHER, self._post)
-            )
+            self._lanes[GATHER] = lane_of(GATHER, self._post)
         self._lanes[GATHER].run(job, done)
 
     @property
@@ -508,6 +511,8 @@ class Store:
         self.checkpoint()
         self._slices.finish()
         self.timer.end()
+        if self._keeper.claimed != self.log.end:
+            raise StoreError("not everything could be put on the platter")
         if self.read_only_reason is None:
             self._files.mark_stopped()
 

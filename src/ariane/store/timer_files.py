@@ -12,6 +12,7 @@ from ariane.disk import Disk, MappedFile
 from ariane.kernel.log import Log
 from ariane.kernel.queue import Queue
 from ariane.store.clockwork import Clockwork
+from ariane.store.flush import may_try_again
 from ariane.store.timer_check import TimerCheckFile
 from ariane.store.timer_log import DIRECTORY, TimerLogFiles
 from ariane.store.timer_wheel import SLOT_BYTES
@@ -118,8 +119,9 @@ class TimerFiles:
         def job() -> int:
             try:
                 disk.sync_many(ranges, directories)
-            except OSError:
-                mark_failed()
+            except OSError as error:
+                if not may_try_again(error):
+                    mark_failed()
                 raise
             return end
 

@@ -23,6 +23,7 @@ from ariane.errors import StoreError
 from ariane.kernel.log import Log
 from ariane.store.background import Lane
 from ariane.store.clockwork import Clockwork
+from ariane.store.flush import may_try_again
 from ariane.store.queues import Queues
 from ariane.store.timer_check import Progress, TimerCheck
 from ariane.store.timer_files import TimerFiles
@@ -34,6 +35,7 @@ from ariane.topics import TIMER_TOPIC
 logger: Final = logging.getLogger("ariane.store")
 
 CLEAN_INTERVAL_S: Final = 30.0
+NEVER: Final = (-1, -1, -1)  # marks that nothing has
 
 
 @dataclass(slots=True, frozen=True)
@@ -83,7 +85,7 @@ class TimerStore:
             log_file_bytes=config.timer_log_file_bytes,
         )
         self._wheel: TimerWheel | None = None
-        self._saved: tuple[int, int, int] = (-1, -1, -1)
+        self._saved = NEVER
         self._waiting: _Snapshot | None = None  # for the log to be flushed
         self._is_saving = False
         self._due_s: dict[str, float] = {}
@@ -186,8 +188,10 @@ class TimerStore:
         if self._wheel is not None:
             self._wheel.clockwork.finish()
             if self._snapshot(self._wheel.clockwork).check != self.check:
-                self._saved = (-1, -1, -1)
+                self._saved = NEVER
             self.checkpoint()
+            if self._saved == NEVER:
+                raise StoreError("the timer wheel could not be put on the platter")
 
     def close(self) -> None:
         """Let go of every file."""
@@ -315,8 +319,9 @@ class TimerStore:
     def _sync_check(self) -> None:
         try:
             self._files.check.sync()
-        except OSError:
-            self._door.mark_failed()
+        except OSError as error:
+            if not may_try_again(error):
+                self._door.mark_failed()
             raise
 
     def _checked(self, future: Future[None]) -> None:
@@ -325,6 +330,11 @@ class TimerStore:
             self._failed(error)
 
     def _failed(self, error: BaseException) -> None:
+        if may_try_again(error):
+            logger.warning("sync of the timer wheel put off reason=%s", error)
+            self._is_saving, self._saved = False, NEVER
+            self._files.distrust_names()
+            return
         self._door.fail(f"syncing the timer wheel failed: {error}")
 
     def _checkpoint_now(self, clockwork: Clockwork) -> None:

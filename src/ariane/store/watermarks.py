@@ -11,8 +11,10 @@ Invariant: placed >= stored >= flushed; what was sent to others (replicated, com
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, NamedTuple
+from functools import cached_property
+from typing import Final
 
 from ariane.config import StoreConfig
 
@@ -27,24 +29,25 @@ class Mark(IntEnum):
     COMMITTED = 4  # it can never be taken back
 
 
-class Policy(NamedTuple):
+@dataclass(frozen=True)
+class Policy:
     """What a mode goes by."""
 
     round: Mark  # reached at the end of a round, at the latest
     shown: tuple[Mark, ...]  # consumers may read what all of these have passed
     safe: tuple[Mark, ...]  # an answer may leave when all of these have passed its record
 
-    @property
+    @cached_property
     def parks(self) -> bool:
         """Whether an answer waits for more than the end of its round."""
         return max(self.safe) > self.round
 
-    @property
+    @cached_property
     def shows_at_once(self) -> bool:
         """Whether consumers may read whatever the end of a round has reached."""
         return max(self.shown) <= self.round
 
-    @property
+    @cached_property
     def flushes_at_once(self) -> bool:
         """Whether somebody waits for the disk."""
         return Mark.FLUSHED in self.shown or Mark.FLUSHED in self.safe
@@ -100,8 +103,9 @@ class Watermarks:
 
     def round_ended(self, end: int) -> None:
         """Everything that was placed is where the end of a round brings it."""
-        for mark in range(self.policy.round + 1):
-            self.move(Mark(mark), end)
+        at, count = self._at, self.policy.round + 1
+        assert end >= at[0], f"the log fell from {at[0]} to {end}"
+        at[:count] = [end] * count
 
     def move(self, mark: Mark, end: int) -> None:
         """Every record below `end` has been through this now."""
