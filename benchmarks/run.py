@@ -26,6 +26,7 @@ from benchmarks.filters import filters
 from benchmarks.measure import Bench, Contender, LoadFailed, Run
 from benchmarks.spark import CASES as SPARK_CASES
 from benchmarks.spark import spark_cases
+from benchmarks.store_check import MESSAGES, store_check
 from tests.harness.apache import AS_RECOMMENDED, Apache
 from tests.harness.processes import ROOT, Ariane
 
@@ -33,14 +34,19 @@ SCRATCH = ROOT / ".cache/bench"
 RESULTS = ROOT / "benchmarks/results"
 APACHE_VERSION = "5.5.0"
 CASES = {**BASIC_CASES, **messaging.CASES}
-SINGLE_CASES: dict[str, Callable[[], list[Row]]] = {
+SINGLE_CASES: dict[str, Callable[[], list[Row]]] = {  # without peers
     "timers": lambda: [
         *messaging.pending_timers(SCRATCH / "pending"),
         *messaging.due_timers(SCRATCH / "due"),
     ],
     "filters": filters,
     "import": clients.imports,
+    "store-check": store_check,
     **cliffs.CASES,
+}
+QUICK_CASES: dict[str, Callable[[], list[Row]]] = {
+    **SINGLE_CASES,
+    "store-check": partial(store_check, MESSAGES // 10),
 }
 ALL = [
     *CASES, *SYNC_CASES, "memory", "cold-start", *clients.CASES, *SINGLE_CASES, *SPARK_CASES,
@@ -60,7 +66,7 @@ def main() -> int:
             outcome.rows += cold_starts(options)
         if any(name in options.only for name in clients.CASES):
             client_series(options, outcome)
-        for name, single in SINGLE_CASES.items():
+        for name, single in (QUICK_CASES if options.quick else SINGLE_CASES).items():
             if name in options.only:
                 outcome.attempt(name, single)
         if names := [name for name in SPARK_CASES if name in options.only]:
@@ -114,8 +120,8 @@ class Outcome:
         print(f"measuring {name}", flush=True)
         try:
             rows = case()
-        except LoadFailed as error:
-            self.failures.append(f"{name}: {error}")
+        except (LoadFailed, AssertionError, OSError) as error:
+            self.failures.append(f"{name}: {type(error).__name__}: {error}")
             return
         print(table(rows), flush=True)
         self.rows += rows
