@@ -9,6 +9,7 @@ import datetime
 import json
 import os
 import platform
+import resource
 import shutil
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from benchmarks.cases import CASES as BASIC_CASES
 from benchmarks.cases import SYNC_CASES, cold_start, memory
 from benchmarks.figures import APACHE, OURS, Figures, Row, table
 from benchmarks.filters import filters
-from benchmarks.measure import Bench, Contender, LoadFailed, Run
+from benchmarks.measure import Bench, Contender, LoadFailed, Run, users_s
 from benchmarks.spark import CASES as SPARK_CASES
 from benchmarks.spark import spark_cases
 from benchmarks.store_check import MESSAGES, store_check
@@ -68,7 +69,7 @@ def main() -> int:
             client_series(options, outcome)
         for name, single in (QUICK_CASES if options.quick else SINGLE_CASES).items():
             if name in options.only:
-                outcome.attempt(name, single)
+                outcome.attempt(name, partial(beside_others, name, single))
         if names := [name for name in SPARK_CASES if name in options.only]:
             settings = {"is_quick": options.quick, "ours_only": options.ours_only}
             told = (outcome.raw, outcome.failures)
@@ -125,6 +126,21 @@ class Outcome:
             return
         print(table(rows), flush=True)
         self.rows += rows
+
+
+def beside_others(name: str, case: Callable[[], list[Row]]) -> list[Row]:
+    """The case's rows, and what other work on the machine took meanwhile: a wait may be its."""
+    began_s, busy_s, own_s = time.monotonic(), users_s(), own_cpu_s()
+    rows = case()
+    others_s = users_s() - busy_s - (own_cpu_s() - own_s)
+    cores = others_s / (time.monotonic() - began_s)
+    return [*rows, Row(name, "others meanwhile", "cores", cores, None, "", None)]
+
+
+def own_cpu_s() -> float:
+    """CPU time of this process and of all it started that have ended."""
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def series(
