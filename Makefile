@@ -141,8 +141,11 @@ $(GO_CLIENT): $(wildcard tests/interop/go/*.go) tests/interop/go/go.mod tests/in
 
 # --- benchmarks ---------------------------------------------------------------------------------------------------
 
-bench: setup spark $(LOAD)/rmqload $(LOAD)/popload $(LOAD)/nullserver $(APACHE)/.fetched \
-    .cache/kafka/.fetched .cache/rocketmq-proxy/.fetched .cache/spark-kafka/.fetched peers
+# Without peers, nothing of theirs is fetched.
+COMPARED := $(APACHE)/.fetched .cache/kafka/.fetched .cache/rocketmq-proxy/.fetched .cache/spark-kafka/.fetched peers
+
+bench: setup spark $(LOAD)/rmqload $(LOAD)/popload $(LOAD)/nullserver \
+    $(if $(findstring --ours-only,$(BENCH)),,$(COMPARED))
 	@$(BIN)/python -m benchmarks.run $(BENCH)
 
 $(LOAD)/%: benchmarks/load/%.c

@@ -9,6 +9,7 @@ import datetime
 import json
 import os
 import platform
+import resource
 import shutil
 import subprocess
 import sys
@@ -23,9 +24,10 @@ from benchmarks.cases import CASES as BASIC_CASES
 from benchmarks.cases import SYNC_CASES, cold_start, memory
 from benchmarks.figures import APACHE, OURS, Figures, Row, table
 from benchmarks.filters import filters
-from benchmarks.measure import Bench, Contender, LoadFailed, Run
+from benchmarks.measure import Bench, Contender, LoadFailed, Run, users_s
 from benchmarks.spark import CASES as SPARK_CASES
 from benchmarks.spark import spark_cases
+from benchmarks.store_check import MESSAGES, store_check
 from tests.harness.apache import AS_RECOMMENDED, Apache
 from tests.harness.processes import ROOT, Ariane
 
@@ -33,14 +35,19 @@ SCRATCH = ROOT / ".cache/bench"
 RESULTS = ROOT / "benchmarks/results"
 APACHE_VERSION = "5.5.0"
 CASES = {**BASIC_CASES, **messaging.CASES}
-SINGLE_CASES: dict[str, Callable[[], list[Row]]] = {
+SINGLE_CASES: dict[str, Callable[[], list[Row]]] = {  # without peers
     "timers": lambda: [
         *messaging.pending_timers(SCRATCH / "pending"),
         *messaging.due_timers(SCRATCH / "due"),
     ],
     "filters": filters,
     "import": clients.imports,
+    "store-check": store_check,
     **cliffs.CASES,
+}
+QUICK_CASES: dict[str, Callable[[], list[Row]]] = {
+    **SINGLE_CASES,
+    "store-check": partial(store_check, MESSAGES // 10),
 }
 ALL = [
     *CASES, *SYNC_CASES, "memory", "cold-start", *clients.CASES, *SINGLE_CASES, *SPARK_CASES,
@@ -60,9 +67,9 @@ def main() -> int:
             outcome.rows += cold_starts(options)
         if any(name in options.only for name in clients.CASES):
             client_series(options, outcome)
-        for name, single in SINGLE_CASES.items():
+        for name, single in (QUICK_CASES if options.quick else SINGLE_CASES).items():
             if name in options.only:
-                outcome.attempt(name, single)
+                outcome.attempt(name, partial(beside_others, name, single))
         if names := [name for name in SPARK_CASES if name in options.only]:
             settings = {"is_quick": options.quick, "ours_only": options.ours_only}
             told = (outcome.raw, outcome.failures)
@@ -114,11 +121,26 @@ class Outcome:
         print(f"measuring {name}", flush=True)
         try:
             rows = case()
-        except LoadFailed as error:
-            self.failures.append(f"{name}: {error}")
+        except (LoadFailed, AssertionError, OSError) as error:
+            self.failures.append(f"{name}: {type(error).__name__}: {error}")
             return
         print(table(rows), flush=True)
         self.rows += rows
+
+
+def beside_others(name: str, case: Callable[[], list[Row]]) -> list[Row]:
+    """The case's rows, and what other work on the machine took meanwhile: a wait may be its."""
+    began_s, busy_s, own_s = time.monotonic(), users_s(), own_cpu_s()
+    rows = case()
+    others_s = users_s() - busy_s - (own_cpu_s() - own_s)
+    cores = others_s / (time.monotonic() - began_s)
+    return [*rows, Row(name, "others meanwhile", "cores", cores, None, "", None)]
+
+
+def own_cpu_s() -> float:
+    """CPU time of this process and of all it started that have ended."""
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def series(

@@ -18,6 +18,7 @@ class Verdicts:
         self.name = name
         self.features = dict.fromkeys(features, "FAIL: no verdict")
         self.output = ""
+        self.fault = ""  # of the run as a whole
 
     def run(
         self, command: Sequence[str | Path], directory: Path, *, timeout_s: float = 280
@@ -33,20 +34,25 @@ class Verdicts:
                 check=False,
             )
             self.output = done.stdout + done.stderr
+            status = done.returncode
         except subprocess.TimeoutExpired as late:
             self.output = (
                 text_of(late.stdout) + text_of(late.stderr) + f"\ncut off after {timeout_s:g} s"
             )
+            status = 1
         for line in self.output.splitlines():
             verdict, _, rest = line.partition(" ")
             name, _, detail = rest.partition(" ")
             if verdict in VERDICTS and name in self.features:
                 self.features[name] = f"{verdict} {detail}".strip()
+        if status and not any(told.startswith("FAIL") for told in self.features.values()):
+            self.fault = f"ended with {status}, though no feature failed"
 
     def check(self, name: str) -> None:
-        """Fail unless the feature passed, or is not there."""
+        """Fail unless the feature passed, or is not there, and the run ended as it should."""
         verdict = self.features[name]
         assert not verdict.startswith("FAIL"), f"{verdict}\n{self.output[-20_000:]}"
+        assert not self.fault, f"{self.fault}\n{self.output[-20_000:]}"
 
 
 def text_of(output: bytes | str | None) -> str:

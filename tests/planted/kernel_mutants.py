@@ -46,6 +46,12 @@ KERNEL = {
         ("tests/property/test_bulk_read.py", "tests/unit/broker/test_bulk.py"),
         "test_bulk_reads_bring_what_reads_do",
     ),
+    "a bulk read passes over segments it does not hold": Mutant(
+        "self.log_first <= where < self.visible and self.next_offset > self.first:",
+        "self.log_first <= where < self.visible and self.count:",
+        ("tests/property/test_bulk_read.py",),
+        "test_what_matches_is_found_however_many_segments_lie_before_it",
+    ),
     "the commit of the first half message is not found": Mutant(
         "if prepared != 0 or (flag & TRANSACTION_FLAGS) == TRANSACTION_COMMIT:",
         "if prepared != 0:",

@@ -206,9 +206,8 @@ def test_a_deletion_is_answered_when_the_queues_are_gone_and_holds_up_nobody(
     create(rig)
     rig.state.topics.put(TopicConfig(name="%RETRY%readers_orders"))
     rig.state.offsets.commit("orders", "readers", 1, 1)
-    waiting: list[tuple[str, Callable[[Exception | None], None]]] = []
-    put_off = lambda topic, done: waiting.append((topic, done))  # noqa: E731 - one line, one use
-    monkeypatch.setattr(rig.state.store, "delete_topic", put_off)
+    waiting: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(rig.state.store, "delete_topic", lambda *asked: waiting.append(asked))
     assert rig.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders"}) is None
     for name in ("orders", "%RETRY%readers_orders"):
         ((topic, done),) = waiting

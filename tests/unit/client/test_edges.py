@@ -133,7 +133,8 @@ async def test_a_pull_that_fails_in_a_way_nobody_foresaw_is_tried_again(
     async with ariane.Client(ariane_broker.name_server) as client:
         await client.send("orders", b"x")
         async with client.subscribe("orders", group="g", start=Start.FIRST) as messages:
-            message = await anext(messages)
+            async with asyncio.timeout(30):
+                message = await anext(messages)
             await message.ack()
             assert message.body == b"x"
 

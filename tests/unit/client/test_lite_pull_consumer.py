@@ -148,6 +148,21 @@ async def test_queues_are_shared_and_given_up_ones_are_committed() -> None:
             consumer.position(queue(1))
 
 
+async def test_a_queue_that_is_given_up_takes_nothing_along_that_was_not_consumed() -> None:
+    async with world(2) as here:
+        consumer = await subscribed(here)
+        here.broker.store(b"one", 0)
+        here.broker.store(b"two", 1)
+        await settle()
+        assert len(await consumer.poll()) == 2
+        here.broker.strangers = ["zzz"]
+        here.broker.notify()
+        await here.advance(1)
+        await until(lambda: consumer.assignment == [queue(0)])
+        await settle()
+        assert not any(here.broker.offsets.values())
+
+
 async def test_queues_may_be_chosen_instead() -> None:
     async with world(3) as here:
         here.broker.strangers = ["zzz"]

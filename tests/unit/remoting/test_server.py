@@ -8,6 +8,7 @@ import logging
 import select
 import socket
 import struct
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,8 @@ from ariane.remoting import poller
 from ariane.remoting.connection import Connection
 from ariane.remoting.server import serve
 from tests.unit.remoting.peers import echo, soon, world
+
+CALLERS_MAX = int(Path("/proc/sys/net/core/somaxconn").read_text())
 
 
 async def test_connections_over_the_cap_are_closed_and_counted(
@@ -37,6 +40,17 @@ async def test_connections_over_the_cap_are_closed_and_counted(
         again = await around.connect()
         assert (await soon(again.request(request(1), 1.0))).code == 0
         assert (await soon(inside[1].request(request(1), 1.0))).code == 0
+
+
+async def test_as_many_may_call_at_once_as_the_system_allows() -> None:
+    """While the loop is busy nobody is taken in; who finds no room then waits for a second."""
+    async with world(echo, connections_max=1000, host_connections_max=1000) as around:
+        callers = [
+            socket.create_connection(("127.0.0.1", around.server.port), timeout=30)
+            for _ in range(min(CALLERS_MAX, 400))
+        ]
+        for caller in callers:
+            caller.close()
 
 
 async def test_one_address_cannot_take_every_connection() -> None:
