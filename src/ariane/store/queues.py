@@ -181,7 +181,7 @@ class Queues:
             end = queue.end
             if not queue.is_fresh and (end or count > KEPT_MAX or not self.on_fresh(queue)):
                 self._begin(queue, end)
-            elif queue.is_fresh and end + count > queue.reserved_end:
+            elif end + count > queue.reserved_end:
                 self.make_now(queue)
             if end + count <= queue.reserved_end:
                 return

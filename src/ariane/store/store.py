@@ -609,9 +609,11 @@ class Store:
             on_failed=self._fail,
         )
         self._queues.recovered()
-        self._making = Making(
-            self._disk, self._queues, self._clock, self._lanes["make"], self._post
-        )
+        post = self._post or (lambda callback: callback())
+        self._making = Making(self._disk, self._queues, self._clock, self._lanes["make"], post)
+        if self._post is not None:  # else nobody is held up
+            self._queues.on_fresh = self._making.ask
+            self._queues.make_now = self._making.make_now
         self._keeper = Keeper(
             self.config,
             self._disk,
