@@ -39,9 +39,7 @@ class _Order(NamedTuple):
 class Making:
     """Makes the files that fresh queues ask for."""
 
-    def __init__(
-        self, disk: Disk, queues: Queues, clock: Clock, lane: Lane, post: Post
-    ) -> None:
+    def __init__(self, disk: Disk, queues: Queues, clock: Clock, lane: Lane, post: Post) -> None:
         self._disk = disk
         self._queues = queues
         self._clock = clock

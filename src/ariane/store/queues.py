@@ -353,9 +353,7 @@ class Queues:
         self._take_grown()
         return bool(self._unsynced or self._renamed)
 
-    def unsynced(
-        self, ranges: list[Range], ends: list[tuple[QueueFiles, int]]
-    ) -> Iterator[None]:
+    def unsynced(self, ranges: list[Range], ends: list[tuple[QueueFiles, int]]) -> Iterator[None]:
         """List what must be synced to cover every entry so far; `synced` takes the ends after it.
 
         It takes slices, in which queues grow: each is covered as far as it goes when its turn comes.
