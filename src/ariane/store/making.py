@@ -67,7 +67,7 @@ class Making:
         return True
 
     def make_now(self, queue: Queue) -> None:
-        """Give a fresh queue its file, at once; raises DiskFull or another error, and it waits on."""
+        """Give a fresh queue its file, at once; raises, and it waits on, when that fails."""
         if any(order.queue is queue for order in self._in_hand):
             self.hold(lambda: None)
         if queue.is_fresh:
