@@ -418,7 +418,7 @@ class Queues:
             self._take(queue, self._disk.mapped(path, self._file_bytes), position)
 
     def _make_first(self, queue: Queue, end: int, count: int) -> bool:
-        """Give a queue its first file, now or soon; whether there is room for `count` until then."""
+        """Give a queue its first file, now or soon; whether `count` fit in until then."""
         if not queue.is_fresh and (end or count > KEPT_MAX or not self.on_fresh(queue)):
             self._begin(queue, end)
         elif end + count > queue.reserved_end:

@@ -78,6 +78,9 @@ class Shelf:
         self.turn()
         self.lane.wait()
 
+    def is_fresh(self, queue_id: int) -> bool:
+        return self.queue(queue_id).is_fresh
+
     def in_file(self, queue_id: int) -> int:
         """How many entries the file of a queue has."""
         data = self.disk.read(f"consumequeue/T/{queue_id}/{0:020d}")
@@ -115,7 +118,7 @@ def shelf() -> Shelf:
 def test_entries_are_read_before_there_is_a_file_and_are_in_it_afterwards(shelf: Shelf) -> None:
     queue = shelf.queue()
     shelf.place(queue, 5)
-    assert queue.is_fresh and not shelf.disk.exists("consumequeue/T")
+    assert shelf.is_fresh(0) and not shelf.disk.exists("consumequeue/T")
     before = [queue.entry(offset) for offset in range(6)]
     assert before[5] is None and [entry[0] for entry in before[:5] if entry] == sorted(
         {entry[0] for entry in before[:5] if entry}
@@ -123,7 +126,7 @@ def test_entries_are_read_before_there_is_a_file_and_are_in_it_afterwards(shelf:
     shelf.turn()
     shelf.place(queue, 3)  # while the file is under way
     shelf.lane.wait()
-    assert not queue.is_fresh and shelf.in_file(0) == 5
+    assert not shelf.is_fresh(0) and shelf.in_file(0) == 5
     assert [queue.entry(offset) for offset in range(5)] == before[:5]
     queue.settle()
     assert shelf.in_file(0) == queue.end == 8
@@ -138,6 +141,7 @@ def test_a_queue_that_grows_past_its_memory_gets_its_file_at_once(shelf: Shelf) 
     shelf.place(second, KEPT_MAX)
     assert second.file_count == 1 and second.end == KEPT_MAX + 1
     shelf.finish()
+    assert first.end == second.end == KEPT_MAX + 1  # and whoever asks has them in the file
     assert shelf.in_file(0) == shelf.in_file(1) == KEPT_MAX + 1
 
 
@@ -165,15 +169,15 @@ def test_a_file_that_cannot_be_made_is_tried_again(
     shelf.making.after(told.append)
     shelf.disk.plant(kind, error)
     shelf.finish()
-    assert queue.is_fresh and queue.entry(2) is not None
+    assert shelf.is_fresh(0) and queue.entry(2) is not None
     assert told[0] is not None and str(error) in told[0]
     shelf.making.after(told.append)
     assert told[1] == told[0]
-    shelf.disk.plant(kind, error)
+    shelf.disk.plant("reserve", error)
     with pytest.raises((DiskFull, OSError)):  # who comes now is refused
         shelf.place(other)
     shelf.making.tick()
-    assert queue.is_fresh
+    assert shelf.is_fresh(0)
     shelf.clock.advance(RETRY_S)
     shelf.making.tick()
     shelf.lane.wait()
