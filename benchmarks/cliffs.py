@@ -275,6 +275,31 @@ def creations() -> list[Row]:
     ]
 
 
+@cliff("first sends")
+def first_sends() -> list[Row]:
+    """One message to each of forty thousand queues that have no file yet."""
+    with broker("first-sends") as server:
+        bystander = Bystander(server.broker)
+        names = ["--topic", "many", "--topics", str(TOPICS)]
+        subprocess.run(load_command(server, "topic", *names), check=True)
+        words = load_command(server, "produce", *names, "--no-create", "-w", 16)
+        taken: list[float] = []
+        with subprocess.Popen(
+            [*words, "-n", str(4 * TOPICS)], stdout=subprocess.PIPE, text=True
+        ) as load:
+            while load.poll() is None:
+                taken.append(bystander.ask())
+            printed, _ = load.communicate()
+        taken += bystander.watch(REST_S)  # in which the files are made
+    run: Run = json.loads(printed)
+    rate, refused = run["msgs_per_s"], run["not_ok"]
+    return [
+        Row("first sends", "rate", "msg/s", rate, None, ">= 50,000", rate >= 50_000),
+        Row("first sends", "refused", "", refused, None, "= 0", refused == 0),
+        at_most("first sends", "bystander's longest wait", taken, 50),
+    ]
+
+
 @cliff("queues")
 def queues() -> list[Row]:
     """Forty thousand queues that grow, then rest."""

@@ -32,7 +32,10 @@ def stop_half_way(
     position = record.queue_offset * ENTRY_BYTES
     first = position - position % config.queue_file_bytes
     topic, queue_id = record.message.queue
-    queue = _Copy(before, after, f"consumequeue/{topic}/{queue_id}/{first:020d}")
+    path = f"consumequeue/{topic}/{queue_id}/{first:020d}"
+    if not before.exists(path) or not after.exists(path):
+        return  # a queue without a file yet: its entries are in memory only
+    queue = _Copy(before, after, path)
     at = position - first
     if steps == 1:
         queue.carry(at, at + random.choice([0, 4, 8]))

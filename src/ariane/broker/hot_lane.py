@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 UNFINISHED_BYTES_MAX: Final = 256 << 20  # of incomplete frames, all connections together
 CLOSED: Final = -1  # what `begin` answers while nothing may take the lane
 
+OPENED_TOGETHER_MAX: Final = 16
+
 
 class HotLane:
     """Opens topics, grants pulls, and takes both back."""
@@ -149,6 +151,9 @@ class HotLane:
             count = max(topic.read_queue_count, topic.write_queue_count)
             slot = TopicSlot(name, count)
             lane.open_topic(slot)
+            # What was checked holds for its other queues, too; where there are many, as they come.
+            for other in range(min(topic.write_queue_count, OPENED_TOGETHER_MAX)):
+                slot.open_queue(other, self._state.store.queue(topic.name, other))
         slot.open_queue(queue_id, self._state.store.queue(topic.name, queue_id))
 
     def granted(self, header: PullHeader, access: Access) -> None:

@@ -215,7 +215,7 @@ class RealDisk:
             try:
                 descriptor = os.open(full_path, flags, FILE_MODE)
             except FileNotFoundError:
-                os.makedirs(_parent(full_path), DIRECTORY_MODE, exist_ok=True)
+                self.make_directory(_parent(path))
                 descriptor = os.open(full_path, flags, FILE_MODE)
         try:
             with _full_disk(f"no room for {reserved} bytes", path):

@@ -248,6 +248,13 @@ class Indexes:
         self._disk.remove(path)
         self._renamed = True
 
+    @property
+    def has_unsynced(self) -> bool:
+        """Whether anything changed since it was last taken to be synced."""
+        return self._renamed or any(
+            file.is_changed or file.synced_next != file.index.next for file in self.files
+        )
+
     def unsynced(self) -> tuple[list[tuple[MappedFile, int, int]], set[str]]:
         """What must be synced to cover every key so far."""
         files = [

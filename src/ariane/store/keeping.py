@@ -43,10 +43,6 @@ class _Snapshot(NamedTuple):
     queue_ends: list[tuple[QueueFiles, int]]
     full_indexes: list[IndexFile]  # whose slots are to be written first
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.ranges and not self.directories
-
 
 _Owed = tuple[list[tuple[MappedFile, int, int]], set[str], list[tuple[QueueFiles, int]]]
 
@@ -110,10 +106,10 @@ class Keeper:
         """Begin a checkpoint that covers the log up to `end`, unless there is nothing new."""
         if self.is_busy or self._flusher.has_failed:
             return
-        has_unsynced = self._queues.has_unsynced
-        snapshot = self._snapshot(end)
-        if snapshot.is_empty and not has_unsynced and snapshot.log_offset == self.claimed:
+        has_unsynced = self._queues.has_unsynced or self._indexes.has_unsynced or any(self._owed)
+        if end == self.claimed and not has_unsynced:
             return
+        snapshot = self._snapshot(end)
         self._is_listing = True
         self._making.after(lambda obstacle: self._list(snapshot, obstacle))
 
@@ -127,7 +123,10 @@ class Keeper:
 
     def _listed(self, snapshot: _Snapshot) -> Iterator[None]:
         yield from self._queues.unsynced(snapshot.ranges, snapshot.queue_ends)
-        snapshot.directories.update(self._queues.take_renamed())
+        ranges, directories = self._indexes.unsynced()
+        snapshot.ranges.extend(ranges)
+        snapshot.directories.update(directories, self._queues.take_renamed())
+        snapshot.full_indexes.extend(self._indexes.without_slots())
         self._is_listing = False
         self._waiting = snapshot
         self._flusher.flush(snapshot.log_offset)
@@ -228,7 +227,6 @@ class Keeper:
         self._lane.run(lambda: self._remove(segments, paths), _log_failure)
 
     def _snapshot(self, end: int) -> _Snapshot:
-        ranges, directories = self._indexes.unsynced()
         files = self._indexes.files
         newest = files[-1] if files else None
         log_ms = self._log.last_store_ms
@@ -253,10 +251,10 @@ class Keeper:
         return _Snapshot(
             checkpoint,
             end,
-            [*self._owed[0], *ranges],
-            {*self._owed[1], *directories},
+            list(self._owed[0]),
+            set(self._owed[1]),
             list(self._owed[2]),
-            self._indexes.without_slots(),
+            [],
         )
 
     def _save(self, snapshot: _Snapshot) -> None:

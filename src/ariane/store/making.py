@@ -39,9 +39,7 @@ class _Order(NamedTuple):
 class Making:
     """Makes the files that fresh queues ask for."""
 
-    def __init__(
-        self, disk: Disk, queues: Queues, clock: Clock, lane: Lane, post: Post | None
-    ) -> None:
+    def __init__(self, disk: Disk, queues: Queues, clock: Clock, lane: Lane, post: Post) -> None:
         self._disk = disk
         self._queues = queues
         self._clock = clock
@@ -55,8 +53,6 @@ class Making:
         self._is_held = False
         self._fault: str | None = None  # why the last file was not made
         self._retry_at_s = 0.0
-        queues.on_fresh = self.ask
-        queues.make_now = self.make_now
 
     def ask(self, queue: Queue) -> bool:
         """Let a queue be fresh, and have its file made; False while none can be."""
@@ -65,15 +61,13 @@ class Making:
         queue.begin_fresh()
         self._wanted.append(queue)
         self._asked += 1
-        if self._post is None:
-            self._begin()
-        elif not self._in_hand and not self._is_posted:
+        if not self._in_hand and not self._is_posted:
             self._is_posted = True  # the round brings more of them, and their entries
             self._post(self._posted)
         return True
 
     def make_now(self, queue: Queue) -> None:
-        """Give a fresh queue its file, at once; raises DiskFull or another error, and it waits on."""
+        """Give a fresh queue its file, at once; raises, and it waits on, when that fails."""
         if any(order.queue is queue for order in self._in_hand):
             self.hold(lambda: None)
         if queue.is_fresh:

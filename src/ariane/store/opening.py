@@ -226,7 +226,10 @@ def assemble(
         on_failed=owner.fail,
     )
     queues.recovered()
-    making = Making(disk, queues, clock, lanes["make"], post)
+    making = Making(disk, queues, clock, lanes["make"], post or (lambda callback: callback()))
+    if post is not None:  # else nobody is held up
+        queues.on_fresh = making.ask
+        queues.make_now = making.make_now
     keeper = Keeper(
         config,
         disk,

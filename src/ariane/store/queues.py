@@ -10,8 +10,9 @@ queue's numbering lives in its name. A queue without a file takes its first entr
 There may be tens of thousands of queues, so nothing here that is done again and again looks at all
 of them: what grew since is in the tally, then in `_unsynced` until a checkpoint takes it.
 
-Invariants: `Queue` and `QueueFiles.files` hold the same maps in the same order. A queue with entries
-that no sync has covered is in the tally's list or in `_unsynced`, or in a checkpoint under way.
+Invariants: `Queue` and `QueueFiles.files` hold the same maps in the same order. A queue with
+entries that no sync has covered is in the tally's list or in `_unsynced`, or in a checkpoint under
+way.
 """
 
 from __future__ import annotations
@@ -177,14 +178,8 @@ class Queues:
 
     def make_room(self, queue: Queue, count: int = 1) -> None:
         """Map and reserve what the next `count` entries need; or DiskFull, and nothing is lost."""
-        if not queue.file_count:
-            end = queue.end
-            if not queue.is_fresh and (end or count > KEPT_MAX or not self.on_fresh(queue)):
-                self._begin(queue, end)
-            elif queue.is_fresh and end + count > queue.reserved_end:
-                self.make_now(queue)
-            if end + count <= queue.reserved_end:
-                return
+        if not queue.file_count and self._make_first(queue, queue.end, count):
+            return
         files = self._files[queue]
         while queue.reserved_end < queue.end + count:
             position = queue.reserved_end * ENTRY_BYTES
@@ -356,7 +351,7 @@ class Queues:
     def unsynced(self, ranges: list[Range], ends: list[tuple[QueueFiles, int]]) -> Iterator[None]:
         """List what must be synced to cover every entry so far; `synced` takes the ends after it.
 
-        It takes slices, in which queues grow: each is covered as far as it goes when its turn comes.
+        It takes slices, in which queues grow: each is covered as far as it goes at its turn.
         Every queue that had grown when this began has its turn; and whoever grows after that is
         listed again for the next time.
         """
@@ -365,6 +360,9 @@ class Queues:
         for number, queue in enumerate(changed):
             if number % SLICE_QUEUES == 0:
                 yield
+            if queue.is_fresh:  # it came after this began; nothing of it can be synced yet
+                self._unsynced[queue] = None
+                continue
             files = self._files.get(queue)
             if files is None or (files.synced_end == queue.end and not files.tail_changed):
                 continue
@@ -418,6 +416,14 @@ class Queues:
             path = f"{directory}/{file_name(position)}"
             self._check_maps()
             self._take(queue, self._disk.mapped(path, self._file_bytes), position)
+
+    def _make_first(self, queue: Queue, end: int, count: int) -> bool:
+        """Give a queue its first file, now or soon; whether `count` fit in until then."""
+        if not queue.is_fresh and (end or count > KEPT_MAX or not self.on_fresh(queue)):
+            self._begin(queue, end)
+        elif end + count > queue.reserved_end:
+            self.make_now(queue)
+        return end + count <= queue.reserved_end
 
     def _begin(self, queue: Queue, queue_offset: int) -> None:
         """Make the first file of a queue; entries before `queue_offset` are padded."""
