@@ -26,8 +26,8 @@ from ariane.broker.requests import Held
 from ariane.broker.unread_pull import UnreadPull
 from ariane.codes import PullFlag
 from ariane.kernel.lane import Grant, HeldPull, Lane, LaneReader, TopicSlot, grant_key_of
-from ariane.kernel.log import Tags
 from ariane.kernel.queue import Queue
+from ariane.kernel.reading import Tags
 from ariane.kernel.waiting import Shelf, Waiting
 from ariane.protocol.command import Command, FrameReader, Serializer, command_of
 from ariane.protocol.limits import FRAME_BYTES_MAX, HEADER_BYTES_MAX

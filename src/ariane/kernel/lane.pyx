@@ -25,14 +25,15 @@ from ariane.kernel.frames cimport (
     put_number, put_text, scan_binary, scan_json, unescape, write_hex,
 )
 from ariane.kernel.pop cimport PopLane
+from ariane.kernel.batches cimport next_entry
 from ariane.kernel.index cimport Index
-from ariane.kernel.layout cimport BLANK_BYTES, Text, expect_read, expect_write, load32, load64, save32, save64
+from ariane.kernel.layout cimport BLANK_BYTES, Draft, Text, expect_read, expect_write, load32, load64, save32, save64
 from ariane.kernel.log cimport (
-    MESSAGES_PER_READ_MAX, NEEDS_QUEUE_ROOM, Alike, Draft, Log, Properties, ReadLimits, ReadResult, Tags, find_alike,
-    find_properties, key_count, next_entry, next_store_ms, place, read_entries, record_size, store_records,
-    tags_code_of, take_shape, visible_end,
+    NEEDS_QUEUE_ROOM, Log, next_store_ms, place, record_size, store_records, tags_code_of, visible_end,
 )
+from ariane.kernel.properties cimport Alike, Properties, find_alike, find_properties, key_count, take_shape
 from ariane.kernel.queue cimport Queue, expect_queue, has_entry_room, next_kept_of
+from ariane.kernel.reading cimport MESSAGES_PER_READ_MAX, ReadLimits, ReadResult, Tags, read_entries
 from ariane.kernel.sockets cimport Channel
 from ariane.kernel.waiting cimport Shelf, Waiting
 

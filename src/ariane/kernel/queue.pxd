@@ -15,6 +15,7 @@ cdef class Queue(Maps):
     cdef int64_t tail_first
     cdef int64_t tail_end
     cdef int64_t end_offset         # the next one to be written
+    cdef readonly int64_t assigned  # the next number to give: further on where a log dispatches apart
     cdef public int64_t reserved_end
     cdef readonly int32_t queue_id
     cdef int32_t index_prefix_hash

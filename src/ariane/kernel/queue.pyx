@@ -38,7 +38,7 @@ cdef class Queue(Maps):
         self.is_schedule = is_schedule
         self.index_prefix_hash = java_hash_from(0, <const uint8_t*> PyBytes_AS_STRING(topic), len(topic))
         self.index_prefix_hash = java_hash_from(self.index_prefix_hash, <const uint8_t*> b"#", 1)
-        self.end_offset = self.min_offset = self.reserved_end = 0
+        self.end_offset = self.assigned = self.min_offset = self.reserved_end = 0
         self.kept_count = 0
         self.kept = self.near
         self.kept_max = KEPT_ENTRIES_MAX
@@ -116,7 +116,7 @@ cdef class Queue(Maps):
     @end.setter
     def end(self, int64_t queue_offset) -> None:
         self.write_kept()
-        self.end_offset = queue_offset
+        self.end_offset = self.assigned = queue_offset
 
     cdef uint8_t* at(self, int64_t position) noexcept nogil:
         """The byte at a position, or NULL when no mapped file holds it."""

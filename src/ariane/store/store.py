@@ -25,8 +25,9 @@ from ariane.disk import Disk, Lock, MappedFile
 from ariane.errors import DiskFull, StoreError, StoreReadOnly, UnsupportedStore
 from ariane.kernel.bad_pages import bad_pages
 from ariane.kernel.index import Index
-from ariane.kernel.log import Log, Tags
+from ariane.kernel.log import Log
 from ariane.kernel.queue import Queue
+from ariane.kernel.reading import Tags
 from ariane.store import lookups
 from ariane.store.appending import Appender
 from ariane.store.background import EventLoop, InlineLane, Lane, Post, ThreadLane
@@ -469,7 +470,7 @@ class Store:
     @property
     def earliest_log_ms(self) -> int:
         """When the oldest message of all was stored; -1 when there is none."""
-        return self.log.store_ms_of(self.log.first_position) or -1
+        return self.log.store_ms_of(self.log.first_position + self.log.head_bytes) or -1
 
     def record_at(self, log_offset: int) -> bytes | None:
         """The record that begins at a log offset, or None when none does."""
