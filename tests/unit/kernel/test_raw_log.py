@@ -102,6 +102,7 @@ class Shelf:
         return self.dispatcher.run(self.log.dispatched, self.log.end if end is None else end)
 
     def records(self) -> list[tuple[int, int]]:
+        self.log.store()
         at, found = self.log.first_position, []
         while (record := self.log.next_record(at, self.log.end)) is not None:
             found.append(record)
@@ -340,7 +341,9 @@ def test_a_walk_ends_where_heads_do_not_go_on(fault: str) -> None:
 def test_entries_of_dledger_have_no_checksums() -> None:
     shelf = filled(HEAD_BYTES, 9)
     for log_offset, _ in shelf.records():
-        shelf.segments.files[0].buffer[log_offset - 12 : log_offset - 4] = bytes(8)
+        base = log_offset - log_offset % SEGMENT_BYTES
+        file = shelf.segments.files[base // SEGMENT_BYTES]
+        file.buffer[log_offset - base - 12 : log_offset - base - 4] = bytes(8)
     copy = Shelf(HEAD_BYTES)
     copy.take(0, shelf.bytes(0, shelf.log.end))
     copy.log.term = 3
