@@ -3,9 +3,10 @@ from typing import Any
 
 from ariane.errors import ProtocolError
 from ariane.kernel.index import Index
-from ariane.kernel.log import Log, Tags
+from ariane.kernel.log import Log
 from ariane.kernel.pop import PopLane
 from ariane.kernel.queue import Queue
+from ariane.kernel.reading import Tags
 from ariane.kernel.sockets import Channel
 from ariane.kernel.waiting import Waiting
 

@@ -186,6 +186,7 @@ class Appender:
                 now_ms=now_ms,
             )
             if log_offset >= 0:
+                queue.settle()  # only the lane keeps entries back
                 return log_offset
             if log_offset == SEGMENT_NEEDED:
                 self._roll()
