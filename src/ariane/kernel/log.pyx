@@ -130,7 +130,7 @@ cdef class Log(Maps):
 
     @property
     def term(self) -> int:
-        """The term that heads of new entries say; it never falls."""
+        """The term that heads of new entries say: the last entry's, until whoever places sets a later one."""
         return self.head.term
 
     @term.setter
@@ -215,6 +215,7 @@ cdef class Log(Maps):
         walk.bytes = &data[0]
         walk.first = log_offset
         walk.next_head = self.head
+        walk.next_head.term = 0     # the one here may be of a term in which nothing was placed
         walk.knows_next = True
         while walk.at < log_offset + min(size, rest) and next_record(self, &walk, log_offset + min(size, rest), True):
             last_ms = max(last_ms, walk.fields.store_ms)

@@ -338,6 +338,14 @@ def test_a_walk_ends_where_heads_do_not_go_on(fault: str) -> None:
     assert again.dispatcher.run(0, 1 << 62, check_crc=True)[::2] == (log_offset - HEAD_BYTES, 5)
 
 
+def test_a_term_without_entries_is_no_bar_to_entries_of_an_earlier_one() -> None:
+    source, copy = filled(HEAD_BYTES, 5), Shelf(HEAD_BYTES)
+    copy.log.term = 7
+    copy.take(0, source.bytes(0, source.log.end))
+    assert copy.log.term == 3
+    assert copy.records() == source.records()
+
+
 def test_entries_of_dledger_have_no_checksums() -> None:
     shelf = filled(HEAD_BYTES, 9)
     for log_offset, _ in shelf.records():
