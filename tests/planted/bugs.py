@@ -15,9 +15,10 @@ import pytest
 from ariane.config import StoreConfig
 from ariane.disk import Disk, MappedFile
 from ariane.errors import StoreError
-from ariane.kernel.log import Log, scan
+from ariane.kernel.dispatch import dispatch
+from ariane.kernel.log import Log
 from ariane.kernel.queue import Queue
-from ariane.store import config_files, keeping, lookups, queues, recovery, segments
+from ariane.store import config_files, dispatching, keeping, lookups, queues, segments
 from ariane.store.appending import Appender
 from ariane.store.checkpoint import Claim
 from ariane.store.flush import Flusher
@@ -98,25 +99,18 @@ def shown_before_it_is_copied(patch: Patch) -> None:
 def stale_tail_is_left(patch: Patch) -> None:
     """#10666: truncation moves a number and leaves the bytes, which the next crash revives."""
 
-    def cut_log(self: Recovery, first: int, end: int) -> None:
-        while self.log.file_count > 1 and self.log.end_position - self.log.file_bytes > end:
-            self.segments.drop_last()
-        self.log.begin_at(end)
-        self.log.visible = end
-        for part, begin, stop in self.segments.ranges(first, end):
-            part.sync(begin, stop)
+    def cut(self: Segments, end: int, *, is_dirty: bool) -> None:
+        log = self._log
+        log.truncate(end)
+        while log.file_count > 1 and log.end_position - log.file_bytes > end:
+            self.drop_last()
 
-    patch.setattr(Recovery, "_cut_log", cut_log)
+    patch.setattr(Segments, "cut", cut)
 
 
 def recovered_and_not_synced(patch: Patch) -> None:
     """What a killed process left in the page cache is taken for durable."""
-    cut_log = Recovery._cut_log
-
-    def cut(self: Recovery, first: int, end: int) -> None:
-        cut_log(self, end, end)
-
-    patch.setattr(Recovery, "_cut_log", cut)
+    patch.setattr(Recovery, "_sync_log", lambda self, first, end: None)
 
 
 def lost_pages_are_believed(patch: Patch) -> None:
@@ -322,12 +316,12 @@ def deleted_topic_comes_back(patch: Patch) -> None:
 def blank_is_the_end(patch: Patch) -> None:
     """Recovery takes the end of a full segment for the end of the log."""
 
-    def one_segment(log: Log, first: int, **arguments: Any) -> tuple[int, int, int]:
-        end, last_ms, count = scan(log, first, **arguments)
+    def one_segment(log: Log, first: int, last: int, **arguments: Any) -> tuple[int, int, int]:
+        end, last_ms, count = dispatch(log, first, last, **arguments)
         boundary = first - first % log.file_bytes + log.file_bytes
         return min(end, boundary), last_ms, count
 
-    patch.setattr(recovery, "scan", one_segment)
+    patch.setattr(dispatching, "dispatch", one_segment)
 
 
 BUGS: Final = {

@@ -53,7 +53,7 @@ KERNEL = {
         "test_what_matches_is_found_however_many_segments_lie_before_it",
     ),
     "the commit of the first half message is not found": Mutant(
-        "if prepared != 0 or (flag & TRANSACTION_FLAGS) == TRANSACTION_COMMIT:",
+        "if prepared != 0 or flags & TRANSACTION_BITS == TRANSACTION_COMMIT:",
         "if prepared != 0:",
         ("tests/unit/store/test_commits.py",),
         "test_every_record_that_names_one_is_found",

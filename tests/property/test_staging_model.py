@@ -68,11 +68,9 @@ def expected(batches: list[list[int]], queue_id: int) -> list[str]:
 def records(world: StagingWorld, first: int) -> list[int]:
     """Where records begin in the log from an offset on, and where the last one ends."""
     log, at, found = world.state.store.log, first, []
-    while at < log.end:
-        size = log.check(at, log.end)
-        if size > 0:
-            found.append(at)
-        at += abs(size)
+    while (record := log.next_record(at, log.end)) is not None:
+        found.append(record[0])
+        at = sum(record)
     return [*found, at]
 
 

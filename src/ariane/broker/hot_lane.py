@@ -26,8 +26,8 @@ from ariane.broker.unread_pull import UnreadPull
 from ariane.codes import PullFlag
 from ariane.kernel.held import Held
 from ariane.kernel.lane import Grant, HeldPull, Lane, TopicSlot, grant_key_of
-from ariane.kernel.log import Tags
 from ariane.kernel.queue import Queue
+from ariane.kernel.reading import Tags
 from ariane.kernel.session import Session
 from ariane.kernel.waiting import Shelf, Waiting
 from ariane.protocol.command import Command, Serializer, command_of

@@ -27,9 +27,9 @@ from ariane.broker.half_messages import (
 from ariane.broker.transaction_checks import Fate, Ledger
 from ariane.errors import ProtocolError
 from ariane.kernel.queue import Queue
+from ariane.kernel.reading import commits_between
 from ariane.protocol.message import StoredMessage, decode_records
 from ariane.protocol.properties import UNIQUE_KEY
-from ariane.store.commits import commits_between
 from ariane.store.store import Store
 from ariane.topics import DISCARD_TOPIC, HALF_TOPIC, OPERATION_TOPIC
 

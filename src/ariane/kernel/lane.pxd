@@ -7,9 +7,11 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from ariane.kernel.frames cimport Head, Output
 from ariane.kernel.index cimport Index
 from ariane.kernel.layout cimport Text
-from ariane.kernel.log cimport Alike, Log, Properties, ReadLimits, ReadResult, Tags
+from ariane.kernel.log cimport Log
 from ariane.kernel.pop cimport PopLane
+from ariane.kernel.properties cimport Alike, Properties
 from ariane.kernel.queue cimport Queue
+from ariane.kernel.reading cimport ReadLimits, ReadResult, Tags
 from ariane.kernel.waiting cimport Waiting
 
 cdef enum:

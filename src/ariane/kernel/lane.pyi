@@ -2,9 +2,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ariane.kernel.index import Index
-from ariane.kernel.log import Log, Tags
+from ariane.kernel.log import Log
 from ariane.kernel.pop import PopLane
 from ariane.kernel.queue import Queue
+from ariane.kernel.reading import Tags
 from ariane.kernel.waiting import Waiting
 
 class TopicSlot:

@@ -50,6 +50,7 @@ cdef enum:
 cdef enum:
     COMPRESSED = 0x1
     TRANSACTION_PREPARED = 0x4
+    TRANSACTION_COMMIT = 0x8
     TRANSACTION_ROLLBACK = 0xC
     TRANSACTION_BITS = 0xC
     BORN_HOST_IPV6 = 0x10
@@ -117,6 +118,16 @@ cdef inline bint is_word(Text text, const char* word, Py_ssize_t size) noexcept 
 cdef inline Text text_of(bytes value):
     """The bytes of an object, good as long as it is."""
     return Text(<const uint8_t*> PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
+
+
+cdef extern from "Python.h":
+    char* bytes_start "PyBytes_AS_STRING"(void*) nogil
+    Py_ssize_t bytes_size "PyBytes_GET_SIZE"(void*) nogil
+
+
+cdef inline Text text_in(bytes value) noexcept nogil:
+    """As `text_of`, without the interpreter: the caller knows that it is no None."""
+    return Text(<const uint8_t*> bytes_start(<void*> value), bytes_size(<void*> value))
 
 
 cdef inline bytes bytes_of(Text text):

@@ -1,18 +1,14 @@
-"""The commit log as the kernel sees it, what is placed in it and what is read from it."""
+"""The commit log as the kernel sees it, and what is placed in it."""
 
 cimport cython
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ariane.kernel.index cimport Index
 from ariane.kernel.layout cimport Draft, Fields, Text
 from ariane.kernel.maps cimport Maps
-from ariane.kernel.properties cimport (
-    Alike, Properties, find_alike, find_properties, key_count, take_shape,
-)
+from ariane.kernel.properties cimport Properties
 from ariane.kernel.queue cimport Queue
-
-cdef enum:
-    MESSAGES_PER_READ_MAX = 1024
+from ariane.kernel.records cimport EntryHead, Walk
 
 # What `place` answers when it has written nothing, and why.
 cdef enum Refusal:
@@ -22,23 +18,6 @@ cdef enum Refusal:
     TOO_LARGE = -4
     NOT_STORED = -5
     NEEDS_MEMORY = -6
-
-# Where a pull may stop.
-cdef struct ReadLimits:
-    int32_t count_max
-    int64_t bytes_max
-    int32_t memory_count_max
-    int64_t memory_bytes_max
-    int32_t disk_count_max
-    int64_t disk_bytes_max
-    int64_t memory_window
-    int64_t scan_count_max
-
-cdef struct ReadResult:
-    int32_t count
-    int32_t scanned
-    int64_t bytes
-    int64_t next_offset
 
 @cython.final
 cdef class Log(Maps):
@@ -50,6 +29,11 @@ cdef class Log(Maps):
     cdef int store_host_size
     cdef int64_t[64] delays_ms
     cdef int delay_count
+    cdef readonly int head_bytes    # in front of each record: 0 or ENTRY_HEAD_BYTES
+    cdef EntryHead head             # of the next entry
+    cdef public int32_t channel     # its kind
+    cdef public bint dispatches_apart
+    cdef readonly int64_t dispatched    # queues and index have all below it
     cdef uint8_t* staging
     cdef object staging_buffer
     cdef uint8_t* desk              # records from `stored` to `end`, on their way to the file
@@ -58,25 +42,13 @@ cdef class Log(Maps):
     cdef int descriptor             # the newest segment's; -1: nothing can be written
     cdef readonly int fault         # errno of the write that failed
 
-@cython.final
-cdef class Tags:
-    cdef int64_t* codes
-    cdef Py_ssize_t count
-    cdef bint match(self, int64_t code) noexcept nogil
-
+cdef Walk walk_from(Log log, int64_t first) noexcept nogil
 cdef int64_t tags_code_of(Log log, Queue queue, Properties* found, int64_t store_ms) noexcept nogil
 cdef int64_t record_size(Log log, Draft* draft) noexcept nogil
-cdef bint next_entry(Text* rest, Draft* draft) noexcept nogil
 cdef int64_t next_store_ms(Log log, int64_t now_ms) noexcept nogil
 cdef bint store_records(Log log) noexcept nogil
 cdef int64_t place(Log log, Queue queue, Index index, Draft* draft, int64_t store_ms) noexcept nogil
+cdef void put_keys(Index index, Queue queue, Draft* draft, int64_t log_offset, int64_t store_ms) noexcept nogil
 cdef void draft_again(const uint8_t* record, const Fields* fields, Draft* draft) noexcept nogil
 cdef int64_t relocate(Log log, Queue queue, Index index, Draft* draft, int64_t store_ms) noexcept nogil
-cdef bint is_enough(Log log, const ReadLimits* limits, const ReadResult* result, int64_t log_offset,
-                    int64_t size) noexcept nogil
-cdef bytes joined(const Text* slices, const ReadResult* result)
-cdef void read_entries(Log log, Queue queue, int64_t first, Tags tags, const ReadLimits* limits,
-                       Text* slices, ReadResult* result) noexcept nogil
 cdef int64_t visible_end(Log log, Queue queue) noexcept nogil
-cdef int64_t read_fields(const uint8_t* record, Fields* fields) noexcept nogil
-cdef int64_t readable_size(Log log, int64_t log_offset, int64_t end) noexcept nogil

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from ariane.kernel.index import Index
@@ -16,6 +16,9 @@ class Log(Maps):
     visible: int
     last_store_ms: int
     record_bytes_max: int
+    dispatches_apart: bool
+    term: int
+    channel: int
     @property
     def end(self) -> int: ...
     @property
@@ -29,14 +32,26 @@ class Log(Maps):
         *,
         delays_ms: Iterable[int] = (),
         record_bytes_max: int = 0,
+        head_bytes: int = 0,
     ) -> None: ...
+    @property
+    def head_bytes(self) -> int: ...
+    @property
+    def dispatched(self) -> int: ...
+    @property
+    def next_number(self) -> int: ...
+    @property
+    def chain(self) -> int: ...
+    def number_from(self, number: int, chain: int) -> None: ...
     @property
     def free_bytes(self) -> int: ...
     def write_by(self, descriptor: int) -> None: ...
     def begin_at(self, log_offset: int) -> None: ...
     def store(self) -> bool: ...
     def stage(self, buffer: Any) -> None: ...
+    def truncate(self, end: int) -> None: ...
     def seal(self) -> None: ...
+    def append_raw(self, log_offset: int, data: bytes | bytearray | memoryview) -> int: ...
     def append(
         self,
         queue: Queue,
@@ -55,35 +70,7 @@ class Log(Maps):
     def record(self, log_offset: int, end: int) -> bytes | None: ...
     def store_ms_of(self, log_offset: int) -> int: ...
     def visible_end(self, queue: Queue) -> int: ...
-    def end_below(self, queue: Queue, log_offset: int) -> int: ...
     def check(self, log_offset: int, end: int, check_crc: bool = True) -> int: ...
-
-class Tags:
-    def __init__(self, codes: Iterable[int]) -> None: ...
-
-def read(
-    log: Log,
-    queue: Queue,
-    first: int,
-    tags: Tags | None,
-    *,
-    count_max: int,
-    bytes_max: int,
-    memory_count_max: int,
-    memory_bytes_max: int,
-    disk_count_max: int,
-    disk_bytes_max: int,
-    memory_window: int,
-    scan_count_max: int,
-) -> tuple[bytes, int, int]: ...
-def scan(
-    log: Log,
-    first: int,
-    *,
-    check_crc: bool,
-    queue_of: Callable[[bytes, int], Queue | None],
-    make_room: Callable[[Queue, int], bool],
-    index_of: Callable[[int], Index | None],
-    index_from: int,
-    end: int = ...,
-) -> tuple[int, int, int]: ...
+    def next_record(
+        self, first: int, end: int, check_crc: bool = True
+    ) -> tuple[int, int] | None: ...

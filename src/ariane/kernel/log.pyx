@@ -1,36 +1,39 @@
-"""The commit log: what is placed in it, and what is read from it.
+"""The commit log: the only place where records are written.
 
 One call to `place` writes a record, its queue entry and its keys; nothing else does. Records gather on
 a desk, and one system call puts all that a socket read brought into the file, before anybody is told of it
 (docs/decisions/0015). Queue entries go through the maps, a few
 at a time (docs/decisions/0020), and index entries by calls like records (docs/decisions/0022). Nothing here opens,
 grows or removes a file: when room is missing the caller is told which (`Refusal`) and nothing has been written.
+Where a record may yet be taken back, `place` writes it alone and `dispatch` follows once it may not, as it does behind
+`append_raw`, which takes records that another log gave their place: what is dispatched is never cut
+(docs/decisions/0030).
 Formats: docs/formats/.
 """
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
-from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.errno cimport EINTR, EIO, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcpy
 
-from ariane.kernel.bad_pages cimport is_lost
-from ariane.kernel.hashing cimport body_crc, java_hash_from
+from ariane.kernel.hashing cimport body_crc, java_hash_from, whole_crc
 from ariane.kernel.index cimport Index, positive_hash
 from ariane.kernel.layout cimport (
-    BATCH_ENTRY_BYTES_MIN, BATCH_ENTRY_FLAG_AT, BATCH_ENTRY_HEAD_BYTES, BLANK_BYTES, BORN_HOST_AT, BORN_HOST_IPV6,
-    BORN_MS_AT, CRC_AT, FLAG_AT, LOG_OFFSET_AT, MAGIC_AT, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, PADDING_SIZE,
-    PROPERTIES_BYTES_MAX, QUEUE_ENTRY_BYTES, QUEUE_ID_AT, QUEUE_OFFSET_AT, RECONSUME_TIMES_BEFORE_BODY,
-    RECORD_BYTES_MIN, SECTOR_BYTES, SIZE_AT, STORE_HOST_IPV6, SYSTEM_FLAG_AT, TRANSACTION_BITS, TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK, Text, born_host_bytes, copy_name, expect_read, is_record_magic, load16, load32, load64,
-    save16, save32, save64, store_host_bytes, text_of,
+    BLANK_BYTES, BORN_HOST_AT, BORN_HOST_IPV6, BORN_MS_AT, CRC_AT, FLAG_AT, LOG_OFFSET_AT, MAGIC_AT, MAGIC_V1,
+    MAGIC_V2, PROPERTIES_BYTES_MAX, QUEUE_ENTRY_BYTES, QUEUE_ID_AT, QUEUE_OFFSET_AT, RECONSUME_TIMES_BEFORE_BODY,
+    SIZE_AT, STORE_HOST_IPV6, SYSTEM_FLAG_AT, Text, born_host_bytes, Draft, Fields, copy_name, load32, load64, save16, save32, save64,
+    text_in, text_of,
 )
 from ariane.kernel.maps cimport Maps
 from ariane.kernel.properties cimport Properties, find_properties, key_count, next_key
-from ariane.kernel.queue cimport Queue, has_entry_room, keep_entry, points_below, save_entry
+from ariane.kernel.queue cimport Queue, has_entry_room, keep_entry
+from ariane.kernel.records cimport (
+    ENTRY_HEAD_BYTES, EntryHead, Walk, head_after, next_record, readable_size, record_store_ms, save_blank, save_head,
+    sound_size,
+)
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t pwrite(int descriptor, const void* buffer, size_t size, int64_t position)
@@ -38,7 +41,6 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef enum:
     KEYS_AT_ONCE = 8
-    ENTRIES_AHEAD = 8   # records this far on are fetched from memory while one is looked at
 
 cdef enum:
     TOPIC_BYTES_V1_MAX = 127
@@ -58,9 +60,12 @@ MEMORY_NEEDED = NEEDS_MEMORY
 cdef class Log(Maps):
     """The commit log: where it ends, how far consumers may see, and the hosts and delays records carry."""
 
-    def __init__(self, int64_t segment_bytes, bytes store_host, *, delays_ms=(), int64_t record_bytes_max=0):
+    def __init__(self, int64_t segment_bytes, bytes store_host, *, delays_ms=(), int64_t record_bytes_max=0,
+                 int head_bytes=0):
         if len(store_host) not in (8, 20):
             raise ValueError("a store host is 4 or 16 address bytes and a 4-byte port")
+        if head_bytes not in (0, ENTRY_HEAD_BYTES):
+            raise ValueError(f"a record has a head of {ENTRY_HEAD_BYTES} bytes in front, or none")
         self.file_bytes = segment_bytes
         self.store_host_size = len(store_host)
         memcpy(self.store_host, PyBytes_AS_STRING(store_host), self.store_host_size)
@@ -68,6 +73,11 @@ cdef class Log(Maps):
         for i in range(self.delay_count):
             self.delays_ms[i] = delays_ms[i]
         self.record_bytes_max = record_bytes_max or segment_bytes
+        self.head_bytes = head_bytes
+        self.head = EntryHead(0, 0, 0, 0, 0)
+        self.channel = 0
+        self.dispatches_apart = False
+        self.dispatched = 0
         self.staging = NULL
         self.staging_buffer = None
         self.desk = NULL
@@ -85,6 +95,11 @@ cdef class Log(Maps):
         self.write_by(-1)
         Maps.add(self, position, buffer)
 
+    def drop_last(self) -> None:
+        """Forget the newest segment; no descriptor of it is written by any more."""
+        self.write_by(-1)
+        Maps.drop_last(self)
+
     def write_by(self, int descriptor) -> None:
         """Write the newest segment by this descriptor, which is the log's to close; -1: nothing can be written."""
         if not store_records(self):
@@ -98,7 +113,44 @@ cdef class Log(Maps):
     def begin_at(self, int64_t log_offset) -> None:
         """Let the log end where its files do: every record below is in them."""
         assert self.stored == self.end, "records wait to be written"
-        self.end = self.stored = log_offset
+        self.end = self.stored = self.dispatched = log_offset
+
+    def truncate(self, int64_t end) -> None:
+        """Let the log end at an earlier record's end; whoever owns the files makes zeros of the rest.
+
+        What was dispatched, or shown, is never taken back. ValueError where records with heads do not end there.
+        """
+        assert max(self.dispatched, self.visible) <= end <= self.end, "what is dispatched is never cut"
+        if self.head_bytes:
+            if not store_records(self):     # they are walked where they lie
+                raise OSError(self.fault, "cannot write the commit log")
+            find_head(self, end)
+        self.stored = min(self.stored, end)
+        self.end = end
+
+    @property
+    def term(self) -> int:
+        """The term that heads of new entries say: the last entry's, until whoever places sets a later one."""
+        return self.head.term
+
+    @term.setter
+    def term(self, int64_t term) -> None:
+        self.head.term = term
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next entry."""
+        return self.head.number
+
+    @property
+    def chain(self) -> int:
+        """The checksum over all entries so far that the next one carries."""
+        return self.head.chain
+
+    def number_from(self, int64_t number, uint32_t chain) -> None:
+        """Begin an empty log with this entry of a longer one."""
+        self.head.number = number
+        self.head.chain = chain
 
     def store(self) -> bool:
         """Put every record into its file; False, with `fault` set, if that is impossible."""
@@ -137,12 +189,46 @@ cdef class Log(Maps):
         cdef uint8_t* to = &blank[0]
         if self.staging != NULL:
             to = write_address(self, self.end)
-        save32(to + SIZE_AT, <uint32_t> rest)
-        save32(to + MAGIC_AT, MAGIC_BLANK)
+        save_blank(to, rest, self.head_bytes)
         if self.staging == NULL and not write_out(self, blank, BLANK_BYTES):
             raise OSError(self.fault, "cannot write the commit log")
         self.end += rest
         self.stored = self.end
+        if not self.dispatches_apart:
+            self.dispatched = self.end
+
+    def append_raw(self, int64_t log_offset, const uint8_t[::1] data not None) -> int:
+        """Take whole records of another log that begin where this one ends, checked as a walk would, and put them
+        into the file: 0, or a negative Refusal with nothing written. They stay within a segment, and may end it.
+
+        ValueError when they are not whole or belong elsewhere. They are not dispatched.
+        """
+        cdef int64_t size = data.shape[0], rest = self.first_position + self.count * self.file_bytes - self.end
+        cdef int64_t last_ms = self.last_store_ms
+        cdef Walk walk = walk_from(self, log_offset)
+        if log_offset != self.end:
+            raise ValueError(f"records for log offset {log_offset}, where the log ends at {self.end}")
+        if size == 0:
+            return 0
+        if rest == 0:
+            return NEEDS_SEGMENT
+        walk.bytes = &data[0]
+        walk.first = log_offset
+        walk.next_head = self.head
+        walk.next_head.term = 0     # the one here may be of a term in which nothing was placed
+        walk.knows_next = True
+        while walk.at < log_offset + min(size, rest) and next_record(self, &walk, log_offset + min(size, rest), True):
+            last_ms = max(last_ms, walk.fields.store_ms)
+        if walk.at != log_offset + size:
+            raise ValueError(f"no whole record at log offset {walk.at}, in {size} bytes for {log_offset}")
+        if self.staging != NULL:
+            memcpy(write_address(self, log_offset), &data[0], size)
+        elif not store_records(self) or not write_out(self, &data[0], size):
+            return NOT_STORED
+        self.end = self.stored = log_offset + size
+        self.last_store_ms = last_ms
+        self.head = walk.next_head
+        return 0
 
     def append(self, Queue queue not None, Index index, bytes body not None,
                bytes properties not None, *, int32_t flag, int32_t system_flag, int64_t born_ms,
@@ -180,167 +266,18 @@ cdef class Log(Maps):
         """The first offset of a queue that consumers may not see yet."""
         return visible_end(self, queue)
 
-    def end_below(self, Queue queue not None, int64_t log_offset) -> int:
-        """How many entries of a queue point below `log_offset`, each checked against its record near the end.
-
-        Entries below were synced and are in order; those after may be torn or missing, so the result
-        of the binary search is confirmed by the record itself and walked back if it is not.
-        """
-        cdef int64_t low = queue.first_position // QUEUE_ENTRY_BYTES
-        cdef int64_t floor = low
-        cdef int64_t high = (queue.first_position + queue.count * queue.file_bytes) // QUEUE_ENTRY_BYTES
-        cdef int64_t middle, step = 1
-        # Most queues are short: look near the start first, and leave the pages behind the end alone.
-        while low + step < high and points_below(queue, low + step - 1, log_offset):
-            low += step
-            step *= 2
-        high = min(high, low + step)
-        while low < high:
-            middle = (low + high) // 2
-            if points_below(queue, middle, log_offset):
-                low = middle + 1
-            else:
-                high = middle
-        while low > floor and not points_at_its_record(self, queue, low - 1, log_offset):
-            low -= 1
-        return low
-
     def check(self, int64_t log_offset, int64_t end, bint check_crc=True) -> int:
-        """Size of the whole, sound record at `log_offset`; 0 if there is none; negative for a blank one."""
-        return checked_size(self, log_offset, end, check_crc)
+        """Size of the whole, sound record that begins at `log_offset` and ends at or before `end`; 0 if there is none."""
+        cdef Fields fields
+        cdef uint8_t* record = self.at(log_offset)
+        return 0 if record == NULL else sound_size(self, log_offset, record, end, check_crc, &fields)
 
-
-@cython.final
-cdef class Tags:
-    """The tag codes a pull asks for."""
-
-    def __cinit__(self, codes):
-        self.count = len(codes)
-        self.codes = <int64_t*> PyMem_Malloc((self.count or 1) * sizeof(int64_t))
-        if self.codes == NULL:
-            raise MemoryError
-        for i, code in enumerate(codes):
-            self.codes[i] = code
-
-    def __dealloc__(self):
-        PyMem_Free(self.codes)
-
-    cdef bint match(self, int64_t code) noexcept nogil:
-        cdef Py_ssize_t i
-        for i in range(self.count):
-            if self.codes[i] == code:
-                return True
-        return False
-
-
-def read(Log log not None, Queue queue not None, int64_t first, Tags tags, *, int32_t count_max,
-         int64_t bytes_max, int32_t memory_count_max, int64_t memory_bytes_max, int32_t disk_count_max,
-         int64_t disk_bytes_max, int64_t memory_window, int64_t scan_count_max) -> tuple[bytes, int, int]:
-    """Messages of a queue from `first` on that match: (their records back to back, count, next offset)."""
-    cdef ReadLimits limits = ReadLimits(count_max, bytes_max, memory_count_max, memory_bytes_max,
-                                        disk_count_max, disk_bytes_max, memory_window, scan_count_max)
-    cdef ReadResult result
-    cdef Text[MESSAGES_PER_READ_MAX] slices
-    read_entries(log, queue, first, tags, &limits, slices, &result)
-    return joined(slices, &result), result.count, result.next_offset
-
-
-cdef bytes joined(const Text* slices, const ReadResult* result):
-    """The records that a read found, back to back."""
-    cdef bytes body = PyBytes_FromStringAndSize(NULL, result.bytes)
-    cdef char* to = PyBytes_AS_STRING(body)
-    cdef int i
-    for i in range(result.count):
-        memcpy(to, slices[i].at, slices[i].size)
-        to += slices[i].size
-    return body
-
-
-def scan(Log log not None, int64_t first, *, bint check_crc, queue_of, make_room, index_of, int64_t index_from,
-         int64_t end=INT64_MAX):
-    """Walk the log from `first` to its true end, putting every record into its queue and the index.
-
-    Stops in front of the first record that begins at or behind `end`.
-
-    `queue_of(topic, queue_id)` gives the Queue for a record seen there for the first time, or None when
-    there can be none; `make_room(queue, queue_offset)` is called when the queue has no room for that entry,
-    and says False when it cannot have it. Only bodies have a checksum: such records are damaged, and left out;
-    `index_of(key_count)` gives an Index with room for so many, or None for no index. Records below
-    `index_from` are indexed already. Returns (end, last store time, records). Sets neither `log.end`
-    nor `log.visible`.
-    """
-    cdef int64_t at = first, limit = log.first_position + log.count * log.file_bytes, size, records = 0
-    cdef int64_t last_ms = 0, queue_offset, store_ms
-    cdef uint8_t* record
-    cdef Fields fields
-    cdef Properties found
-    cdef Queue queue = None
-    cdef Index index = None
-    cdef Draft draft
-    cdef dict queues = {}
-    cdef int system_flag
-    while at < min(limit, end):
-        size = checked_size(log, at, limit, check_crc)
-        if size == 0:
-            break
-        if size < 0:  # blank: on to the next segment
-            at -= size
-            continue
-        record = log.at(at)
-        read_fields(record, &fields)
-        store_ms = fields.store_ms
-        system_flag = load32(record + SYSTEM_FLAG_AT) & TRANSACTION_BITS
-        find_properties(fields.properties, &found)
-        if queue is None or not same_text(fields.topic, queue.topic) or queue.queue_id != fields.queue_id:
-            key = (PyBytes_FromStringAndSize(<char*> fields.topic.at, fields.topic.size), fields.queue_id)
-            if key not in queues:
-                queues[key] = queue_of(*key)
-            queue = queues[key]
-            if queue is None:
-                at += size
-                continue
-        if system_flag != TRANSACTION_PREPARED and system_flag != TRANSACTION_ROLLBACK:
-            queue_offset = <int64_t> load64(record + QUEUE_OFFSET_AT)
-            enter(log, queue, queue_offset, at, size, tags_code_of(log, queue, &found, store_ms), make_room)
-        if at >= index_from and system_flag != TRANSACTION_ROLLBACK:
-            draft.keys = found.keys
-            draft.unique_key = found.unique_key
-            if key_count(&draft):
-                if index is None or index.room() < key_count(&draft):
-                    index = index_of(key_count(&draft))
-                if index is not None:
-                    put_keys(index, queue, &draft, at, store_ms)
-        last_ms = max(last_ms, store_ms)
-        records += 1
-        at += size
-    return at, last_ms, records
-
-
-cdef enter(Log log, Queue queue, int64_t queue_offset, int64_t log_offset, int64_t size, int64_t tags, make_room):
-    """Give a record found in the log its queue entry.
-
-    Numbers that start again at zero belong to a topic made anew under an old name: what the queue holds
-    is of its former life. Numbers that jump leave a hole, which `make_room` pads, unless it takes them for
-    damaged; those that belong into the hole may still come, if it was the jump that was wrong.
-    """
-    cdef uint8_t* at
-    if queue_offset != queue.end_offset:
-        at = queue.at(queue_offset * QUEUE_ENTRY_BYTES) if 0 <= queue_offset < queue.end_offset else NULL
-        if at != NULL and (queue_offset == 0 or load32(at + 8) == PADDING_SIZE):
-            queue.clear(queue_offset, queue.end_offset)
-            queue.end_offset = queue_offset
-        elif make_room(queue, queue_offset) is False:
-            return
-    if queue.end_offset >= queue.reserved_end or queue.at(queue.end_offset * QUEUE_ENTRY_BYTES) == NULL:
-        make_room(queue, queue_offset)
-    at = queue.at(queue.end_offset * QUEUE_ENTRY_BYTES)
-    if at == NULL or queue.end_offset != queue_offset:
-        raise RuntimeError(f"queue entry {queue_offset} has no room after make_room; the queue ends at {queue.end_offset}")
-    save_entry(at, log_offset, size, tags)
-    queue.end_offset += 1
-
-
-# ---------------------------------------------------------------- writing
+    def next_record(self, int64_t first, int64_t end, bint check_crc=True) -> tuple[int, int] | None:
+        """(log offset, size) of the record that is next from `first` on, where it or its head begins, and ends by `end`."""
+        cdef Walk walk = walk_from(self, first)
+        if not next_record(self, &walk, end, check_crc):
+            return None
+        return walk.log_offset, walk.size
 
 
 cdef inline int64_t next_store_ms(Log log, int64_t now_ms) noexcept nogil:
@@ -349,14 +286,46 @@ cdef inline int64_t next_store_ms(Log log, int64_t now_ms) noexcept nogil:
 
 
 cdef inline int64_t record_size(Log log, Draft* draft) noexcept nogil:
-    return (75 + draft.born_host.size + log.store_host_size + draft.body.size + draft.topic.size
+    """How many bytes of the log a record takes, with its head."""
+    return (log.head_bytes + 75 + draft.born_host.size + log.store_host_size + draft.body.size + draft.topic.size
             + draft.properties.size + draft.suffix.size + (1 if draft.topic.size > TOPIC_BYTES_V1_MAX else 0))
 
 
+cdef Walk walk_from(Log log, int64_t first) noexcept nogil:
+    """A walk over the records of a log's files; the first, or its head, begins at `first`."""
+    cdef Walk walk
+    walk.at = first
+    walk.head_bytes = log.head_bytes
+    walk.knows_next = False
+    walk.bytes = NULL
+    return walk
+
+
+cdef int find_head(Log log, int64_t end) except -1:
+    """Let the next entry go on from the one that ends at `end`: the walk to it begins where its segment does."""
+    cdef int64_t last = end - 1 - log.first_position
+    cdef Walk walk = walk_from(log, log.first_position + max(last, 0) // log.file_bytes * log.file_bytes)
+    if last < 0:
+        log.head = EntryHead(0, 0, 0, 0, 0)
+        if next_record(log, &walk, log.end, False):     # the first of all is cut away, and was a later one's successor
+            log.head.number = walk.head.number
+            log.head.chain = walk.head.chain
+        return 0
+    while next_record(log, &walk, end, False):
+        pass
+    if walk.at != end or not walk.knows_next:
+        raise ValueError(f"no entry ends at log offset {end}: the walk to it ends at {walk.at}")
+    log.head = walk.next_head
+    return 0
+
+
 cdef int64_t place(Log log, Queue queue, Index index, Draft* draft, int64_t store_ms) noexcept nogil:
-    """Write one record with its queue and index entries; its log offset, or a Refusal and nothing written."""
-    cdef int64_t size = record_size(log, draft)
-    cdef int64_t log_offset = log.end
+    """Write one record with its queue and index entries; its log offset, or a Refusal and nothing written.
+
+    Where a log dispatches apart, entries are left to that, and the queue gives the record its number alone.
+    """
+    cdef int64_t size = record_size(log, draft) - log.head_bytes
+    cdef int64_t log_offset = log.end + log.head_bytes
     cdef Py_ssize_t topic_size = draft.topic.size
     cdef Py_ssize_t properties_size = draft.properties.size + draft.suffix.size
     if log.fault:
@@ -365,16 +334,16 @@ cdef int64_t place(Log log, Queue queue, Index index, Draft* draft, int64_t stor
         return TOO_LARGE
     if log.first_position + log.count * log.file_bytes - log_offset < size + BLANK_BYTES:
         return NEEDS_SEGMENT
-    if not has_entry_room(queue, 1):
+    if not log.dispatches_apart and not has_entry_room(queue, 1):
         return NEEDS_QUEUE_ROOM
     cdef int64_t refusal
     if log.staging == NULL and log_offset - log.stored + size > log.desk_bytes:
-        refusal = clear_desk(log, size)
+        refusal = clear_desk(log, log.head_bytes + size)
         if refusal < 0:
             return refusal
     cdef int32_t[KEYS_AT_ONCE] hashes
     cdef int hash_count = 0, i
-    if index is not None:
+    if index is not None and not log.dispatches_apart:
         hash_count = hash_keys(queue, draft, hashes)
         if index.room() < (key_count(draft) if hash_count < 0 else hash_count):
             return NEEDS_INDEX_ROOM
@@ -390,7 +359,7 @@ cdef int64_t place(Log log, Queue queue, Index index, Draft* draft, int64_t stor
     save32(to + CRC_AT, body_crc(draft.body.at, draft.body.size) if draft.body.size else 0)
     save32(to + QUEUE_ID_AT, draft.queue_id)
     save32(to + FLAG_AT, draft.flag)
-    save64(to + QUEUE_OFFSET_AT, queue.end_offset)
+    save64(to + QUEUE_OFFSET_AT, queue.assigned)
     save64(to + LOG_OFFSET_AT, log_offset)
     save32(to + SYSTEM_FLAG_AT, flags)
     save64(to + BORN_MS_AT, draft.born_ms)
@@ -413,14 +382,28 @@ cdef int64_t place(Log log, Queue queue, Index index, Draft* draft, int64_t stor
     to = save_text(to + topic_size + 2, draft.properties)
     save_text(to, draft.suffix)
 
+    queue.assigned += 1
+    log.end = log_offset + size
+    log.last_store_ms = store_ms
+    if log.head_bytes:
+        put_head(log, log_offset, size)
+    if log.dispatches_apart:
+        return log_offset
     keep_entry(queue, log_offset, size, draft.tags_code)
     if hash_count < 0:
         put_keys(index, queue, draft, log_offset, store_ms)
     for i in range(hash_count):
         index.put(hashes[i], log_offset, store_ms)
-    log.end += size
-    log.last_store_ms = store_ms
+    log.dispatched = log.end
     return log_offset
+
+
+cdef void put_head(Log log, int64_t log_offset, int64_t size) noexcept nogil:
+    """Write the head of the record that was placed last."""
+    log.head.channel = log.channel
+    log.head.checksum = whole_crc(write_address(log, log_offset), size)
+    save_head(write_address(log, log_offset - ENTRY_HEAD_BYTES), log_offset - ENTRY_HEAD_BYTES, size, &log.head)
+    log.head = head_after(&log.head)
 
 
 cdef void draft_again(const uint8_t* record, const Fields* fields, Draft* draft) noexcept nogil:
@@ -443,7 +426,7 @@ cdef int64_t relocate(Log log, Queue queue, Index index, Draft* draft, int64_t s
     """
     cdef Properties found
     find_properties(draft.properties, &found)
-    draft.topic = Text(data_of(queue.topic), len_of(queue.topic))
+    draft.topic = text_in(queue.topic)
     draft.queue_id = queue.queue_id
     draft.keys = found.keys
     draft.unique_key = found.unique_key
@@ -459,6 +442,7 @@ cdef bint store_records(Log log) noexcept nogil:
     if log.staging == NULL and log.stored < log.end:
         if not write_out(log, log.desk, log.end - log.stored):
             log.end = log.stored
+            log.dispatched = min(log.dispatched, log.end)
             return False
     log.stored = log.end
     return True
@@ -534,34 +518,6 @@ cdef void put_keys(Index index, Queue queue, Draft* draft, int64_t log_offset, i
         key = next_key(&rest)
 
 
-# ---------------------------------------------------------------- batches
-
-
-cdef bint next_entry(Text* rest, Draft* draft) noexcept nogil:
-    """Cut the next entry off a batch body; False when its sizes do not add up."""
-    cdef const uint8_t* at = rest.at
-    cdef int64_t size, body_size, properties_size
-    if rest.size < BATCH_ENTRY_BYTES_MIN:
-        return False
-    size = <int32_t> load32(at)
-    if size < BATCH_ENTRY_BYTES_MIN or size > rest.size:
-        return False
-    draft.flag = <int32_t> load32(at + BATCH_ENTRY_FLAG_AT)
-    body_size = <int32_t> load32(at + BATCH_ENTRY_HEAD_BYTES - 4)
-    if body_size < 0 or body_size > size - BATCH_ENTRY_BYTES_MIN:
-        return False
-    properties_size = <int16_t> load16(at + BATCH_ENTRY_HEAD_BYTES + body_size)
-    if properties_size < 0 or BATCH_ENTRY_BYTES_MIN + body_size + properties_size != size:
-        return False
-    draft.body.at = at + BATCH_ENTRY_HEAD_BYTES
-    draft.body.size = body_size
-    draft.properties.at = at + BATCH_ENTRY_BYTES_MIN + body_size
-    draft.properties.size = properties_size
-    rest.at += size
-    rest.size -= size
-    return True
-
-
 cdef int64_t tags_code_of(Log log, Queue queue, Properties* found, int64_t store_ms) noexcept nogil:
     """What the queue entry's last word holds: the tag's hash, or for a delayed message its deliver time."""
     cdef int64_t level = 0
@@ -580,136 +536,6 @@ cdef int64_t tags_code_of(Log log, Queue queue, Properties* found, int64_t store
     return java_hash_from(0, found.tags.at, found.tags.size)
 
 
-# ---------------------------------------------------------------- reading
-
-
-cdef inline int64_t record_store_ms(const uint8_t* record) noexcept nogil:
-    return <int64_t> load64(record + BORN_HOST_AT + born_host_bytes(load32(record + SYSTEM_FLAG_AT)))
-
-
-cdef int64_t read_fields(const uint8_t* record, Fields* fields) noexcept nogil:
-    """Find the parts of a record; the size they add up to, or 0 when one of them reaches past its end."""
-    cdef int64_t size = <int32_t> load32(record + SIZE_AT)
-    cdef int64_t at = BORN_HOST_AT + born_host_bytes(load32(record + SYSTEM_FLAG_AT))
-    fields.queue_id = <int32_t> load32(record + QUEUE_ID_AT)
-    if at + 8 > size:
-        return 0
-    fields.store_ms = <int64_t> load64(record + at)
-    at += 8 + store_host_bytes(load32(record + SYSTEM_FLAG_AT)) + 12
-    if at + 4 > size:
-        return 0
-    fields.body.size = <int32_t> load32(record + at)
-    fields.body.at = record + at + 4
-    if fields.body.size < 0 or fields.body.size > size - at - 4:
-        return 0
-    at += 4 + fields.body.size
-    if load32(record + MAGIC_AT) == MAGIC_V2:
-        if at + 2 > size:
-            return 0
-        fields.topic.size = load16(record + at)
-        at += 2
-    else:
-        if at + 1 > size:
-            return 0
-        fields.topic.size = record[at]
-        at += 1
-    fields.topic.at = record + at
-    at += fields.topic.size
-    if at + 2 > size:
-        return 0
-    fields.properties.size = <int16_t> load16(record + at)
-    fields.properties.at = record + at + 2
-    if fields.properties.size < 0 or fields.properties.size > size - at - 2:
-        return 0
-    return at + 2 + fields.properties.size
-
-
-cdef int64_t readable_size(Log log, int64_t log_offset, int64_t end) noexcept nogil:
-    """Size of the record that begins at `log_offset` and ends at or before `end`; 0 when there is none."""
-    cdef uint8_t* record = log.at(log_offset)
-    if record == NULL or log_offset + RECORD_BYTES_MIN > end:
-        return 0
-    cdef int64_t left = log.file_bytes - (log_offset - log.first_position) % log.file_bytes
-    if left < RECORD_BYTES_MIN:
-        return 0
-    cdef uint32_t magic = load32(record + MAGIC_AT)
-    cdef int64_t size = <int32_t> load32(record + SIZE_AT)
-    if not is_record_magic(magic) or size < RECORD_BYTES_MIN or size > left or log_offset + size > end:
-        return 0
-    if <int64_t> load64(record + LOG_OFFSET_AT) != log_offset or is_lost(record, size):
-        return 0
-    return size
-
-
-cdef int64_t checked_size(Log log, int64_t log_offset, int64_t end, bint check_crc) noexcept nogil:
-    """Size of the sound record at `log_offset`; negative size of a blank one; 0 where the log ends."""
-    cdef uint8_t* record = log.at(log_offset)
-    cdef Fields fields
-    cdef int64_t left
-    if record == NULL:
-        return 0
-    left = log.file_bytes - (log_offset - log.first_position) % log.file_bytes
-    if left >= BLANK_BYTES and load32(record + MAGIC_AT) == MAGIC_BLANK:
-        return -left if <int64_t> <int32_t> load32(record + SIZE_AT) == left else 0
-    cdef int64_t size = readable_size(log, log_offset, end)
-    if size == 0 or left - size < BLANK_BYTES:
-        return 0
-    if read_fields(record, &fields) != size or fields.store_ms <= 0:
-        return 0
-    if not is_topic_text(fields.topic) or has_lost_sector(
-            fields.properties, (log_offset - log.first_position) % log.file_bytes + (fields.properties.at - record)):
-        return 0
-    if check_crc and fields.body.size:
-        if body_crc(fields.body.at, fields.body.size) != load32(record + CRC_AT):
-            return 0
-    return size
-
-
-cdef bint is_topic_text(Text topic) noexcept nogil:
-    """Whether the bytes could be a topic's name; a torn page leaves zeros there."""
-    cdef Py_ssize_t i
-    if topic.size == 0 or topic.size > TOPIC_BYTES_MAX:
-        return False
-    for i in range(topic.size):
-        if topic.at[i] <= 0x20 or topic.at[i] == c'/' or topic.at[i] == 0x7F:
-            return False
-    return True
-
-
-cdef bint has_lost_sector(Text properties, int64_t position) noexcept nogil:
-    """Whether a stretch that a disk writes as one sector is all zero: it never reached the disk.
-
-    `position` is where the properties begin in their file, which tells where sectors begin.
-    """
-    cdef int64_t sector = (position + SECTOR_BYTES - 1) // SECTOR_BYTES * SECTOR_BYTES
-    cdef int64_t end = position + properties.size, at, stop
-    while sector < end:
-        stop = min(sector + SECTOR_BYTES, end)
-        at = sector
-        while at < stop and properties.at[at - position] == 0:
-            at += 1
-        if at == stop:
-            return True
-        sector += SECTOR_BYTES
-    return False
-
-
-cdef bint points_at_its_record(Log log, Queue queue, int64_t queue_offset, int64_t log_offset) noexcept nogil:
-    """Whether an entry below `log_offset` is true: padding, a record already removed, or its own record."""
-    cdef uint8_t* at = queue.at(queue_offset * QUEUE_ENTRY_BYTES)
-    if not points_below(queue, queue_offset, log_offset):
-        return False
-    cdef int64_t where = <int64_t> load64(at)
-    cdef int32_t size = <int32_t> load32(at + 8)
-    if where < log.first_position:
-        return True
-    cdef uint8_t* record = log.at(where)
-    if readable_size(log, where, log_offset) != size:
-        return False
-    return (<int64_t> load64(record + QUEUE_OFFSET_AT) == queue_offset
-            and <int32_t> load32(record + QUEUE_ID_AT) == queue.queue_id)
-
-
 cdef int64_t visible_end(Log log, Queue queue) noexcept nogil:
     """The first queue offset whose record consumers may not see; in asynchronous mode simply the end."""
     cdef int64_t end = queue.end_offset
@@ -720,76 +546,3 @@ cdef int64_t visible_end(Log log, Queue queue) noexcept nogil:
             break
         end -= 1
     return end
-
-
-cdef inline bint is_enough(Log log, const ReadLimits* limits, const ReadResult* result, int64_t log_offset,
-                           int64_t size) noexcept nogil:
-    """Whether a read stops before this record. One is given out however large it is."""
-    cdef bint in_memory = log.end - log_offset <= limits.memory_window
-    return result.count and (
-        result.count >= min(limits.count_max, MESSAGES_PER_READ_MAX)
-        or result.bytes + size > limits.bytes_max
-        or result.bytes + size > (limits.memory_bytes_max if in_memory else limits.disk_bytes_max)
-        or result.count >= (limits.memory_count_max if in_memory else limits.disk_count_max))
-
-
-cdef void read_entries(Log log, Queue queue, int64_t first, Tags tags, const ReadLimits* limits,
-                       Text* slices, ReadResult* result) noexcept nogil:
-    """Collect matching records from `first` on as slices of the log, within the limits.
-
-    `slices` has room for MESSAGES_PER_READ_MAX; `next_offset` is past the last entry looked at.
-    """
-    cdef int64_t end = visible_end(log, queue)
-    cdef int64_t offset = first, where, size
-    cdef uint8_t* at
-    cdef uint8_t* ahead
-    result.count = result.scanned = 0
-    result.bytes = 0
-    while offset < end and result.scanned < limits.scan_count_max:
-        at = queue.at(offset * QUEUE_ENTRY_BYTES)
-        if at == NULL:
-            break
-        if tags is None and offset + ENTRIES_AHEAD < end:
-            ahead = queue.at((offset + ENTRIES_AHEAD) * QUEUE_ENTRY_BYTES)
-            if ahead != NULL:
-                expect_read(log.at(<int64_t> load64(ahead)))
-        if tags is not None and not tags.match(<int64_t> load64(at + 12)):
-            offset += 1
-            result.scanned += 1
-            continue
-        where = <int64_t> load64(at)
-        size = readable_size(log, where, log.visible)   # the entry's may be damaged
-        if size == 0 or load32(at + 8) == PADDING_SIZE:     # or in a segment that retention has taken
-            offset += 1
-            result.scanned += 1
-            continue
-        if is_enough(log, limits, result, where, size):
-            break
-        offset += 1
-        result.scanned += 1
-        slices[result.count] = Text(log.at(where), size)
-        result.count += 1
-        result.bytes += size
-    result.next_offset = offset
-
-
-# ---------------------------------------------------------------- bytes objects without their overhead
-
-
-cdef extern from "Python.h":
-    cdef struct PyBytesObject:
-        pass
-    char* as_string "PyBytes_AS_STRING"(void*) nogil
-    Py_ssize_t get_size "PyBytes_GET_SIZE"(void*) nogil
-
-
-cdef inline const uint8_t* data_of(bytes value) noexcept nogil:
-    return <const uint8_t*> as_string(<void*> value)
-
-
-cdef inline Py_ssize_t len_of(bytes value) noexcept nogil:
-    return get_size(<void*> value)
-
-
-cdef inline bint same_text(Text text, bytes value) noexcept nogil:
-    return text.size == len_of(value) and memcmp(text.at, data_of(value), text.size) == 0

@@ -4,8 +4,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from ariane.kernel.frames cimport Head, Output
 from ariane.kernel.layout cimport Text
-from ariane.kernel.log cimport Log, ReadLimits, Tags
+from ariane.kernel.log cimport Log
 from ariane.kernel.queue cimport Queue
+from ariane.kernel.reading cimport ReadLimits, Tags
 
 
 # What a pop takes of one queue.

@@ -1,7 +1,8 @@
 from collections.abc import Callable, Sequence
 
-from ariane.kernel.log import Log, Tags
+from ariane.kernel.log import Log
 from ariane.kernel.queue import Queue
+from ariane.kernel.reading import Tags
 
 class Checkpoint:
     topic: str

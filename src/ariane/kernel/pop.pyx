@@ -19,12 +19,11 @@ from ariane.kernel.frames cimport (
     Cursor, Field, Head, Output, ReplyFrame, begin_reply, end_header, is_true, named, number_of, put_number, put_text,
     skip_blanks, take_char, take_plain, write_number, write_text,
 )
-from ariane.kernel.layout cimport BLANK_BYTES, Text, load64
-from ariane.kernel.log cimport (
-    Draft, Log, Properties, ReadLimits, ReadResult, Tags, find_properties, next_store_ms, place, read_entries,
-    tags_code_of, visible_end,
-)
+from ariane.kernel.layout cimport BLANK_BYTES, Draft, Text, load64
+from ariane.kernel.log cimport Log, next_store_ms, place, tags_code_of, visible_end
+from ariane.kernel.properties cimport Properties, find_properties
 from ariane.kernel.queue cimport Queue, has_entry_room
+from ariane.kernel.reading cimport ReadLimits, ReadResult, Tags, read_entries
 
 cdef enum:
     POP_MESSAGE = 200050

@@ -27,6 +27,7 @@ cdef class Queue(Maps):
     cdef int64_t tail_first
     cdef int64_t tail_end
     cdef int64_t end_offset         # the next one to be written
+    cdef readonly int64_t assigned  # the next number to give: further on where a log dispatches apart
     cdef public int64_t reserved_end
     cdef readonly int32_t queue_id
     cdef int32_t index_prefix_hash
@@ -45,13 +46,12 @@ cdef class Queue(Maps):
     cdef Tally tally                # None for a queue that stands alone
     cdef uint8_t[KEPT_ENTRIES_MAX * QUEUE_ENTRY_BYTES] near
     cdef readonly bytes topic
+    cdef void end_at(self, int64_t queue_offset) noexcept nogil
     cdef void find_tail(self) noexcept
     cdef void write_kept(self) noexcept nogil
     cdef void write_entries(self, const uint8_t* kept, uint8_t* to, int64_t count) noexcept nogil
 
 cdef bint has_entry_room(Queue queue, int64_t count) noexcept nogil
-cdef uint8_t* next_kept_of(Queue queue) noexcept nogil
-cdef void expect_queue(Queue queue) noexcept nogil
 cdef void keep_entry(Queue queue, int64_t log_offset, int64_t size, int64_t tags) noexcept nogil
 cdef void save_entry(uint8_t* at, int64_t log_offset, int64_t size, int64_t tags) noexcept nogil
 cdef bint points_below(Queue queue, int64_t queue_offset, int64_t log_offset) noexcept nogil

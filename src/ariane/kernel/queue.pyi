@@ -16,6 +16,8 @@ class Queue(Maps):
     topic: bytes
     queue_id: int
     end: int
+    @property
+    def assigned(self) -> int: ...
     min_offset: int
     reserved_end: int
     is_waiting: bool

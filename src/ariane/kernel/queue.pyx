@@ -8,7 +8,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memmove, memset
 
 from ariane.kernel.hashing cimport java_hash_from
-from ariane.kernel.layout cimport PADDING_SIZE, QUEUE_ENTRY_BYTES, expect_write, load32, load64, publish, save32, save64
+from ariane.kernel.layout cimport PADDING_SIZE, QUEUE_ENTRY_BYTES, load32, load64, publish, save32, save64
 from ariane.kernel.maps cimport Maps
 
 cdef extern from "<unistd.h>" nogil:
@@ -105,7 +105,7 @@ cdef class Queue(Maps):
         self.is_schedule = is_schedule
         self.index_prefix_hash = java_hash_from(0, <const uint8_t*> PyBytes_AS_STRING(topic), len(topic))
         self.index_prefix_hash = java_hash_from(self.index_prefix_hash, <const uint8_t*> b"#", 1)
-        self.end_offset = self.min_offset = self.reserved_end = 0
+        self.end_offset = self.assigned = self.min_offset = self.reserved_end = 0
         self.kept_count = 0
         self.kept = self.near
         self.kept_max = KEPT_ENTRIES_MAX
@@ -220,6 +220,11 @@ cdef class Queue(Maps):
     @end.setter
     def end(self, int64_t queue_offset) -> None:
         self.write_kept()
+        self.end_at(queue_offset)
+        self.assigned = queue_offset
+
+    cdef void end_at(self, int64_t queue_offset) noexcept nogil:
+        """Let the next entry be another one; none is kept."""
         if self.tally is not None:
             self.tally.count_end(self.end_offset, queue_offset)
         self.end_offset = queue_offset
@@ -310,23 +315,11 @@ cdef class Queue(Maps):
         return low
 
 
-cdef void expect_queue(Queue queue) noexcept nogil:
-    """Have what an append touches of the queue on its way from memory."""
-    expect_write(<const void*> queue)
-    expect_write(<const void*> &queue.tail)
-    expect_write(<const void*> &queue.min_offset)
-
-
 cdef bint has_entry_room(Queue queue, int64_t count) noexcept nogil:
     """Whether the next `count` entries have a place: blocks and a mapped file, or the memory of a fresh queue."""
     cdef int64_t last = queue.end_offset + count - 1
     return last < queue.reserved_end and (
         queue.tail_first <= last < queue.tail_end or queue.is_fresh or Maps.at(queue, last * QUEUE_ENTRY_BYTES) != NULL)
-
-
-cdef uint8_t* next_kept_of(Queue queue) noexcept nogil:
-    """Where the next entry is written first."""
-    return queue.kept + (queue.kept_count if queue.kept_count < queue.kept_max else 0) * QUEUE_ENTRY_BYTES
 
 
 cdef void keep_entry(Queue queue, int64_t log_offset, int64_t size, int64_t tags) noexcept nogil:

@@ -10,17 +10,17 @@ from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
+from ariane.kernel.batches cimport next_entry
 from ariane.kernel.frames cimport (
     Field, Head, Output, ReplyFrame, begin_reply, end_header, is_true, named, needs_escape, number, put_name,
     put_number, put_text, unescape, wide_number, write_hex,
 )
 from ariane.kernel.lane cimport Lane, TopicSlot
-from ariane.kernel.layout cimport BLANK_BYTES, Text, save32, save64, text_of
-from ariane.kernel.log cimport (
-    MESSAGES_PER_READ_MAX, NEEDS_QUEUE_ROOM, Draft, Properties, find_alike, find_properties, key_count, next_entry,
-    next_store_ms, place, record_size, tags_code_of, take_shape,
-)
+from ariane.kernel.layout cimport BLANK_BYTES, Draft, Text, save32, save64, text_of
+from ariane.kernel.log cimport NEEDS_QUEUE_ROOM, next_store_ms, place, record_size, tags_code_of
+from ariane.kernel.properties cimport Properties, find_alike, find_properties, key_count, take_shape
 from ariane.kernel.queue cimport Queue, has_entry_room
+from ariane.kernel.reading cimport MESSAGES_PER_READ_MAX
 from ariane.kernel.waiting cimport Shelf, Waiting
 
 cdef enum:

@@ -3,7 +3,8 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ariane.kernel.layout cimport Text
-from ariane.kernel.log cimport Draft, Properties
+from ariane.kernel.layout cimport Draft
+from ariane.kernel.properties cimport Properties
 from ariane.kernel.queue cimport Queue
 
 cdef enum:

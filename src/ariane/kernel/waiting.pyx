@@ -12,7 +12,8 @@ from libc.string cimport memcpy
 
 from ariane.kernel.frames cimport write_number, write_text
 from ariane.kernel.layout cimport Text
-from ariane.kernel.log cimport Draft, Properties
+from ariane.kernel.layout cimport Draft
+from ariane.kernel.properties cimport Properties
 from ariane.kernel.queue cimport Queue
 
 cdef enum:

@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from ariane.kernel.log import Tags
+from ariane.kernel.reading import Tags
 from ariane.store.filters import Filter
 
 STOP_FULL: int

@@ -28,8 +28,9 @@ from ariane.kernel.layout cimport (
     Text, born_host_bytes, bytes_of, expect_read, is_record_magic, is_word, load32, load64, same, store_host_bytes,
     text_of,
 )
-from ariane.kernel.log cimport Tags, read_fields
 from ariane.kernel.properties cimport Pairs, next_pair, pairs_of, properties_of, value_of
+from ariane.kernel.reading cimport Tags
+from ariane.kernel.records cimport read_fields
 
 from ariane.errors import CorruptRecord, ProtocolError
 

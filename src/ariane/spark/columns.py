@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ariane.broker.filters import of_expression
 from ariane.errors import BadFilter, ConfigError
-from ariane.kernel.log import Tags
+from ariane.kernel.reading import Tags
 from ariane.protocol.compression import inflate_body
 from ariane.protocol.message import BODY_BYTES_MAX
 from ariane.spark._columns import Gatherer

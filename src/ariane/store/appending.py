@@ -79,8 +79,8 @@ class Appender:
         log_offset = self._place(queue, entry, message, born_host)
         return Placed(
             log_offset,
-            size,
-            queue.end - 1,
+            size - self._log.head_bytes,
+            queue.assigned - 1,
             self._log.end,
             self._log.last_store_ms,
             message_id_of(self._host_bytes, log_offset),
@@ -97,11 +97,11 @@ class Appender:
         if self._indexes is not None:
             keys = sum(key_count_of(entry.properties) for entry in batch.entries)
             self._indexes.make_room(min(keys, self._indexes.keys_max))
-        first = queue.end
+        first = queue.assigned
         log_offsets = [self._place(queue, entry, batch, born_host) for entry in batch.entries]
         return PlacedBatch(
             log_offsets[0],
-            total,
+            total - len(log_offsets) * self._log.head_bytes,
             first,
             self._log.end,
             self._log.last_store_ms,
@@ -137,8 +137,9 @@ class Appender:
         if self._indexes is not None and keys <= self._indexes.keys_max:
             index = self._indexes.make_room(keys)
         self._place(note_queue, note_entry, note, note_host)
-        placed = Placed(0, note_bytes, note_queue.end - 1, log.end, log.last_store_ms, "")
-        first = queue.end
+        size, number = note_bytes - log.head_bytes, note_queue.assigned - 1
+        placed = Placed(0, size, number, log.end, log.last_store_ms, "")
+        first = queue.assigned
         position = chunks.place_rows(
             log,
             queue,
@@ -149,6 +150,19 @@ class Appender:
             now_ms=self._clock.wall_ms(),
         )
         return PlacedRows(placed, count, total, first, position)
+
+    def append_raw(self, log_offset: int, data: bytes) -> None:
+        """Take whole records of another log at the end of this one, in the places they have there.
+
+        They stay within a segment, and may end it. They are not dispatched. DiskFull or OSError,
+        and ValueError for what cannot follow, leave the log as it was.
+        """
+        refusal = self._log.append_raw(log_offset, data)
+        if refusal == SEGMENT_NEEDED:
+            self._roll()
+            refusal = self._log.append_raw(log_offset, data)
+        if refusal == RECORD_NOT_STORED:
+            raise OSError(self._log.fault, "cannot write the commit log")
 
     def _place(
         self, queue: Queue, entry: BatchEntry, source: NewMessage | NewBatch, born_host: bytes
@@ -172,6 +186,7 @@ class Appender:
                 now_ms=now_ms,
             )
             if log_offset >= 0:
+                queue.settle()  # only the lane keeps entries back
                 return log_offset
             if log_offset == SEGMENT_NEEDED:
                 self._roll()
@@ -193,7 +208,7 @@ class Appender:
                 )
 
     def _check_sizes(self, queue: Queue, entries: Sequence[BatchEntry], born_host: bytes) -> int:
-        """The bytes of the records to be; MessageTooLarge if no segment could hold them."""
+        """The bytes of the log that the records will take; MessageTooLarge if no segment can."""
         fixed = FIXED_BYTES + len(born_host) + len(self._host_bytes) + len(queue.topic)
         fixed += len(queue.topic) > SHORT_TOPIC_BYTES_MAX
         sizes = [fixed + len(entry.body) + len(entry.properties) for entry in entries]
@@ -202,12 +217,13 @@ class Appender:
                 f"a message of {max(sizes)} bytes with its header; {self._log.record_bytes_max} are"
                 " allowed (maxMessageSize, mappedFileSizeCommitLog)"
             )
-        if sum(sizes) + BLANK_BYTES > self._log.file_bytes:
+        total = sum(sizes) + len(sizes) * self._log.head_bytes
+        if total + BLANK_BYTES > self._log.file_bytes:
             raise MessageTooLarge(
-                f"a batch of {sum(sizes)} bytes does not fit into a segment of"
+                f"a batch of {total} bytes does not fit into a segment of"
                 f" {self._log.file_bytes} (mappedFileSizeCommitLog); send it in parts"
             )
-        return sum(sizes)
+        return total
 
     def _roll(self) -> None:
         """Go on in a new segment; or DiskFull or OSError, with the old one as it was."""

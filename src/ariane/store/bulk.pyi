@@ -1,5 +1,6 @@
-from ariane.kernel.log import Log, Tags
+from ariane.kernel.log import Log
 from ariane.kernel.queue import Queue
+from ariane.kernel.reading import Tags
 
 class BulkRead:
     next_offset: int

@@ -15,8 +15,9 @@ from ariane.kernel.layout cimport (
     ENTRY_SIZE_AT, ENTRY_TAGS_AT, LOG_OFFSET_AT, MAGIC_AT, QUEUE_ENTRY_BYTES, RECORD_BYTES_MIN, SIZE_AT, Text,
     expect_read, is_record_magic, load32, load64,
 )
-from ariane.kernel.log cimport Log, Tags, visible_end
+from ariane.kernel.log cimport Log, visible_end
 from ariane.kernel.queue cimport Queue
+from ariane.kernel.reading cimport Tags
 
 cdef enum:
     SEGMENTS_MAX = 64       # that one read looks into; what lies further on is for the next

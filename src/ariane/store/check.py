@@ -13,7 +13,7 @@ from typing import Final
 
 from ariane.config import StoreConfig
 from ariane.disk import Disk, MappedFile
-from ariane.kernel.log import scan
+from ariane.kernel.dispatch import dispatch
 from ariane.store import segments
 from ariane.store.check_findings import Progress, Report, Subject
 from ariane.store.check_index import IndexCheck
@@ -82,10 +82,10 @@ class _LogCheck:
         while at < log.end_position:
             end = min(at - (at - base) % WINDOW_BYTES + WINDOW_BYTES, log.end_position)
             file.read_soon(end - base, end - base + WINDOW_BYTES)
-            at, _, count = scan(
+            at, _, count = dispatch(
                 log,
                 at,
-                end=end,
+                end,
                 check_crc=True,
                 queue_of=self._queues.queue_of,
                 make_room=self._queues.make_room,

@@ -115,6 +115,8 @@ class QueuesCheck:
             return False
         self._report.queue_count += 1
         expected = self._expected.get((topic, queue_id))
+        if expected is not None:
+            expected.queue.settle()  # its memory is read without asking it
         start = int(files[0].path.rpartition("/")[2]) // ENTRY_BYTES
         end = start + self._compare_files(topic, queue_id, files, expected)
         if end == 0:  # made, and nothing put in

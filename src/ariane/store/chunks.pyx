@@ -8,15 +8,13 @@ it passes through Python. `position` is a byte of the chunk's body where a row b
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcmp
 
+from ariane.kernel.batches cimport next_entry
 from ariane.kernel.index cimport Index
-from ariane.kernel.layout cimport (
-    BLANK_BYTES, CRC_AT, MAGIC_AT, MAGIC_BLANK, QUEUE_OFFSET_AT, Draft, Fields, Text, bytes_of, load32, load64, text_of,
-)
-from ariane.kernel.log cimport (
-    Log, draft_again, next_entry, next_store_ms, read_fields, readable_size, record_size, relocate,
-)
+from ariane.kernel.layout cimport CRC_AT, QUEUE_OFFSET_AT, Draft, Fields, Text, bytes_of, load32, load64, text_of
+from ariane.kernel.log cimport Log, draft_again, next_store_ms, record_size, relocate, walk_from
 from ariane.kernel.properties cimport Properties, find_properties, key_count
 from ariane.kernel.queue cimport Queue
+from ariane.kernel.records cimport Walk, next_record, read_fields, readable_size
 
 
 def look(bytes body not None, *, int64_t row_bytes_max, int properties_bytes_max) -> tuple[int, int]:
@@ -135,26 +133,14 @@ def rows_behind(Log log not None, int64_t log_offset, int64_t chunk_offset, int6
     """
     cdef Draft draft
     cdef Text rest
-    cdef Fields fields
+    cdef Walk walk = walk_from(log, log_offset)
     cdef const uint8_t* start
-    cdef const uint8_t* record
-    cdef int64_t done = 0, at = log_offset, size, left
+    cdef int64_t done = 0
     if not open_chunk(log, chunk_offset, position, &draft, &rest):
         raise LookupError("the chunk is not in the log")
     start = rest.at
-    while done < rows:
-        record = log.at(at)
-        if record == NULL:
-            break
-        left = log.file_bytes - (at - log.first_position) % log.file_bytes
-        if left >= BLANK_BYTES and load32(record + MAGIC_AT) == MAGIC_BLANK:
-            at += left
-            continue
-        size = readable_size(log, at, log.end)
-        if size == 0 or read_fields(record, &fields) == 0 or not is_next(&rest, &draft, &fields):
-            break
+    while done < rows and next_record(log, &walk, log.end, False) and is_next(&rest, &draft, &walk.fields):
         done += 1
-        at += size
     return done, position + (rest.at - start)
 
 

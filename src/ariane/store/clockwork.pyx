@@ -22,11 +22,10 @@ from ariane.kernel.layout cimport (
     ENTRY_SIZE_AT, PADDING_SIZE, PROPERTIES_BYTES_MAX, QUEUE_ENTRY_BYTES, Draft, Fields, Text, bytes_of,
     is_word, load32, load64, publish, save32, save64,
 )
-from ariane.kernel.log cimport (
-    TOO_LARGE, Log, draft_again, next_store_ms, read_fields, readable_size, relocate, visible_end,
-)
+from ariane.kernel.log cimport TOO_LARGE, Log, draft_again, next_store_ms, relocate, visible_end
 from ariane.kernel.properties cimport Pairs, next_pair, pairs_of
 from ariane.kernel.queue cimport Queue
+from ariane.kernel.records cimport read_fields, readable_size
 from ariane.store.wheel cimport (
     CHUNK_BYTES, COUNT_AT, DELAY_AT, DELETES, FIRST_AT, KIND_AT, LAST_AT, MARK_AT, NOWHERE, PLAIN, PREVIOUS_AT,
     RECORD_AT, RECORD_SIZE_AT, ROLLS, SPARE_AT, TOPIC_HASH_AT, UNIT_BLANK_BYTES, UNIT_BYTES, WRITTEN_AT, TimerLog,

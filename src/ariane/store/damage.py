@@ -30,9 +30,11 @@ def next_sound(log: Log, files: Sequence[MappedFile], damaged: int, limit: int) 
         base = at - (at - log.first_position) % log.file_bytes
         file = files[(base - log.first_position) // log.file_bytes]
         stop = min(at + CHUNK_BYTES, end, base + log.file_bytes)
-        chunk = bytes(file.buffer[at - base : stop - base + MAGIC_AT + len(MAGICS[0])])
+        start = at + log.head_bytes - base
+        chunk = bytes(file.buffer[start : start + stop - at + MAGIC_AT + len(MAGICS[0])])
         for candidate in _candidates(chunk, at, stop):
-            if log.check(candidate, log.end_position) > 0:
+            found = log.next_record(candidate, log.end_position)
+            if found is not None and found[0] == candidate + log.head_bytes:
                 return candidate
         file.forget(at - base, stop - base)
         at = stop
@@ -40,16 +42,21 @@ def next_sound(log: Log, files: Sequence[MappedFile], damaged: int, limit: int) 
 
 
 def has_key_between(log: Log, first: int, end: int) -> bool:
-    """Whether a record in [first, end) has a key, going by the first so many of them."""
+    """Whether a record in [first, end) has a key, going by the first so many of them.
+
+    `first` is where a record begins, or its head.
+    """
     at = first
     for _ in range(RECORDS_MAX):
-        if at >= end or not (size := log.check(at, log.end_position, check_crc=False)):
+        found = log.next_record(at, log.end_position, check_crc=False)
+        if found is None or found[0] - log.head_bytes >= end:
             return False
-        if size > 0 and (record := log.record(at, log.end_position)) is not None:
+        log_offset, size = found
+        if (record := log.record(log_offset, log.end_position)) is not None:
             properties = decode_records(record)[0].properties
             if properties.get(UNIQUE_KEY) or properties.get(KEYS):
                 return True
-        at += abs(size)
+        at = log_offset + size
     return False
 
 

@@ -15,9 +15,10 @@ from ariane.kernel.layout cimport (
     ENTRY_SIZE_AT, ENTRY_TAGS_AT, PADDING_SIZE, QUEUE_ENTRY_BYTES, Draft, Fields, Text, bytes_of, is_word, load32,
     load64, publish, same, save64,
 )
-from ariane.kernel.log cimport Log, draft_again, next_store_ms, read_fields, readable_size, relocate, visible_end
+from ariane.kernel.log cimport Log, draft_again, next_store_ms, relocate, visible_end
 from ariane.kernel.properties cimport Pairs, next_pair, pairs_of
 from ariane.kernel.queue cimport Queue
+from ariane.kernel.records cimport read_fields, readable_size
 
 # A noted progress: next, end, log end, check; twice, written in turn.
 cdef enum:

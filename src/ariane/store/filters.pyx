@@ -18,11 +18,11 @@ from libc.string cimport memcmp, memcpy, memset
 from ariane.kernel.layout cimport (
     ENTRY_SIZE_AT, PADDING_SIZE, QUEUE_ENTRY_BYTES, Fields, Text, bytes_of, load32, load64, same, text_of,
 )
-from ariane.kernel.log cimport (
-    MESSAGES_PER_READ_MAX, Log, ReadLimits, ReadResult, is_enough, joined, read_fields, readable_size, visible_end,
-)
+from ariane.kernel.log cimport Log, visible_end
 from ariane.kernel.properties cimport Pairs, is_true, next_pair, pairs_of
 from ariane.kernel.queue cimport Queue
+from ariane.kernel.reading cimport MESSAGES_PER_READ_MAX, ReadLimits, ReadResult, is_enough, joined
+from ariane.kernel.records cimport read_fields, readable_size
 
 import re
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final, TypedDict
 
-from ariane.kernel.log import Log, Tags, read
+from ariane.kernel.log import Log
 from ariane.kernel.queue import Queue
+from ariane.kernel.reading import Tags, read
 from ariane.store import filters
 from ariane.store.indexes import Indexes
 from ariane.store.messages import Boundary, Found, FoundStatus, QueryFound

@@ -18,18 +18,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from ariane.errors import StoreError
-from ariane.kernel.index import Index
-from ariane.kernel.log import Log, scan
+from ariane.kernel.log import Log
 from ariane.kernel.queue import Queue
+from ariane.kernel.reading import end_below
 from ariane.store.checkpoint import Checkpoint, Claim
 from ariane.store.damage import has_key_between, next_sound
 from ariane.store.deletions import Deletions
+from ariane.store.dispatching import Dispatcher
 from ariane.store.indexes import Indexes
-from ariane.store.queues import ENTRY_BYTES, RECORD_BYTES_MIN, Queues, may_number
+from ariane.store.queues import ENTRY_BYTES, Queues
 from ariane.store.segments import Segments
 
 logger: Final = logging.getLogger("ariane.store")
@@ -57,8 +57,13 @@ class Recovery:
     index_enabled: bool
     # Says on the platter that only the log can be believed, and how far it was claimed.
     distrust: Callable[[Claim | None], None]
-    skipped_bytes: int = 0  # of the log, because they are damaged
     lacks_claimed_index: bool = False
+    dispatcher: Dispatcher = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Records go where those of a log that is followed do."""
+        indexes = self.indexes if self.index_enabled else None
+        self.dispatcher = Dispatcher(self.log, self.queues, indexes)
 
     def run(self) -> Claim | None:
         """Find the end of the log and make queues and index agree with it.
@@ -74,7 +79,9 @@ class Recovery:
             self._look_for_missing_files()
             first, index_from = self._restore_index(self._first_to_walk(claim), claim)
             may_jump = first == self.log.first_position
-            end, last_ms = self._walk(first, index_from, self._step if may_jump else self._continue)
+            end, last_ms = self._walk(
+                first, index_from, self.dispatcher.step if may_jump else self._continue
+            )
         except _LessThanClaimed as fault:
             logger.warning("queues rebuilt from the whole log reason=%s", fault)
             self.distrust(claim)  # cut short, a rebuilding leaves queues with holes in their middle
@@ -82,7 +89,10 @@ class Recovery:
             first, index_from = self._restore_index(self.log.first_position, None)
             end, last_ms = self._walk_all(first, index_from, claim)
             claim = None
-        self._cut_log(first, end)
+        self.segments.cut(end, is_dirty=self.was_killed)
+        self.log.visible = end
+        if self.was_killed:
+            self._sync_log(first, end)
         self.log.last_store_ms = max(last_ms, self.checkpoint.log_ms)
         if self.deletions.carry_out(self.queues, end):
             claim = None  # it counts what is gone
@@ -153,28 +163,29 @@ class Recovery:
         bases = range(self.log.end_position - size, self.log.first_position, -size)
         if self.was_killed:
             for base in bases:
-                store_ms = self.log.store_ms_of(base) if self._is_record(base) else 0
+                is_record = self._is_record(base + self.log.head_bytes)
+                store_ms = self.log.store_ms_of(base + self.log.head_bytes) if is_record else 0
                 if 0 < store_ms <= self.checkpoint.recover_from_ms:
                     return base
             return self.log.first_position
         # After Apache's clean stop every record that a queue should have is there.
         known = max((self._last_of(queue) for _, queue in self.queues), default=0)
         for base in bases:
-            if base <= known and self._is_record(base):
+            if base <= known and self._is_record(base + self.log.head_bytes):
                 return base
         return self.log.first_position
 
     def _find_ends(self, log_offset: int) -> None:
         """Let every queue end where its entries for records below `log_offset` do."""
         for _, queue in self.queues:
-            queue.end = queue.reserved_end = self.log.end_below(queue, log_offset)
+            queue.end = queue.reserved_end = end_below(self.log, queue, log_offset)
             self.queues.mark_unsynced(queue, queue.end)
 
     def _is_record(self, log_offset: int) -> bool:
         return self.log.check(log_offset, self.log.end_position, check_crc=False) > 0
 
     def _last_of(self, queue: Queue) -> int:
-        last = queue.entry(self.log.end_below(queue, FAR_OFFSET) - 1)
+        last = queue.entry(end_below(self.log, queue, FAR_OFFSET) - 1)
         return 0 if last is None else last[0]
 
     def _walk_all(self, first: int, index_from: int, claim: Claim | None) -> tuple[int, int]:
@@ -183,12 +194,12 @@ class Recovery:
         What cannot be read there is stepped over: taken for the log's end, it would take along
         everything behind it.
         """
-        end, last_ms = self._walk(first, index_from, self._step)
+        end, last_ms = self._walk(first, index_from, self.dispatcher.step)
         claimed = claim.log_offset if claim else 0
         while (sound := next_sound(self.log, self.segments.files, end, claimed)) is not None:
             logger.error("damaged part of the log left out first=%d end=%d", end, sound)
-            self.skipped_bytes += sound - end
-            end, ms = self._walk(sound, max(sound, index_from), self._step)
+            self.dispatcher.skipped_bytes += sound - end
+            end, ms = self._walk(sound, max(sound, index_from), self.dispatcher.step)
             last_ms = max(last_ms, ms)
         return end, last_ms
 
@@ -196,58 +207,24 @@ class Recovery:
         self, first: int, index_from: int, make_room: Callable[[Queue, int], bool]
     ) -> tuple[int, int]:
         self._find_ends(first)
-        end, last_ms, count = scan(
-            self.log,
+        end, last_ms, count = self.dispatcher.run(
             first,
-            check_crc=self.check_crc,
-            queue_of=self._queue_of,
-            make_room=make_room,
-            index_of=self.indexes.make_room if self.index_enabled else _no_index,
+            FAR_OFFSET,
             index_from=index_from,
+            check_crc=self.check_crc,
+            make_room=make_room,
         )
         logger.info("log walked first=%d end=%d records=%d", first, end, count)
         return end, last_ms
 
-    def _queue_of(self, topic: bytes, queue_id: int) -> Queue | None:
-        try:
-            return self.queues.obtain(topic.decode(), queue_id)
-        except (UnicodeDecodeError, StoreError) as error:
-            logger.warning(
-                "damaged messages left out topic=%r queue=%d reason=%s", topic, queue_id, error
-            )
-            return None
-
     def _continue(self, queue: Queue, queue_offset: int) -> bool:
-        if queue.file_count and queue_offset > queue.end and self._can_number(queue, queue_offset):
+        can_number = self.dispatcher.can_number
+        if queue.file_count and queue_offset > queue.end and can_number(queue, queue_offset):
             raise _LessThanClaimed(
                 f"queue {queue.queue_id} of {queue.topic.decode()} ends at {queue.end},"
                 f" its next record says {queue_offset}"
             )
-        return self._step(queue, queue_offset)
-
-    def _step(self, queue: Queue, queue_offset: int) -> bool:
-        if queue.end != queue_offset:
-            if not self._can_number(queue, queue_offset):
-                logger.warning(
-                    "damaged message left out topic=%s queue=%d expected=%d found=%d",
-                    *(queue.topic.decode(), queue.queue_id, queue.end, queue_offset),
-                )
-                return False
-            self.queues.step_to(queue, queue_offset)
-        self.queues.make_room(queue)
-        return True
-
-    def _can_number(self, queue: Queue, queue_offset: int) -> bool:
-        """Whether a queue may go on at a number other than its next one.
-
-        Padding up to a damaged one could fill the disk, stepping back to it would hide messages.
-        """
-        if not may_number(self.log, queue_offset):
-            return False
-        if queue_offset == 0 or self.queues.is_spent(queue):
-            return True  # a topic made anew, or nothing to lose
-        jump_max = max(queue.file_bytes // ENTRY_BYTES, self.skipped_bytes // RECORD_BYTES_MIN)
-        return 0 < queue_offset - queue.end <= jump_max
+        return self.dispatcher.step(queue, queue_offset)
 
     def _restore_index(self, first: int, claim: Claim | None) -> tuple[int, int]:
         """Cut the index to what can be trusted; where to walk from and where to put in keys from.
@@ -267,7 +244,7 @@ class Recovery:
         if last < 0 and claim is None and not has_lost_files:
             return first, first
         if last >= first or self._is_record(last):
-            return min(first, last), last + 1
+            return min(first, last - self.log.head_bytes), last + 1
         return self.log.first_position, max(last + 1, self.log.first_position)
 
     def _drop_behind_missing_index(self) -> bool:
@@ -325,29 +302,13 @@ class Recovery:
             file.clear_tail()
         return True
 
-    def _cut_log(self, first: int, end: int) -> None:
-        """Nothing is left past `end`, and what lies before it is on the platter."""
-        log, segments = self.log, self.segments
-        removed = False
-        while log.file_count > 1 and log.end_position - log.file_bytes > end:
-            segments.drop_last()
-            removed = True
-        log.begin_at(end)
-        log.visible = end
-        segments.sync_names()  # of a first start that was cut short, too
-        file = segments.files[-1]
-        start = end - (log.end_position - log.file_bytes)
-        if start < file.size:
-            if self.was_killed or removed or any(file.buffer[start : start + 8]):
-                file.zero(start, file.size)
-            file.reserve(start, file.size)
-            file.sync(start, file.size)
-        if self.was_killed:
-            for part, begin, stop in segments.ranges(first, end):
-                if self.sync_failed:
-                    # Pages that a failed sync marked clean look right but would not be synced.
-                    part.write(begin, part.buffer[begin:stop])
-                part.sync(begin, stop)
+    def _sync_log(self, first: int, end: int) -> None:
+        """Have on the platter what was walked and lies before the end."""
+        for part, begin, stop in self.segments.ranges(first, end):
+            if self.sync_failed:
+                # Pages that a failed sync marked clean look right but would not be synced.
+                part.write(begin, part.buffer[begin:stop])
+            part.sync(begin, stop)
 
     def _cut_queues(self) -> None:
         if self.was_killed:
@@ -385,7 +346,3 @@ def _entry_count(queue: Queue) -> int:
         else:
             low = middle + 1
     return low
-
-
-def _no_index(key_count: int) -> Index | None:
-    return None

@@ -141,6 +141,29 @@ class Segments:
         file.close()
         self._disk.remove(file.path)
 
+    def cut(self, end: int, *, is_dirty: bool) -> None:
+        """Take back what the log has behind `end`, where a record ends: none of it was dispatched.
+
+        Zeros are on the platter there when this returns, so that nothing cut away can come back to
+        life. Without `is_dirty` a tail that begins with zeros is all zeros. Nobody may be making a
+        segment meanwhile; whoever writes goes on with a new descriptor.
+        """
+        log, has_dropped = self._log, False
+        log.truncate(end)
+        while log.file_count > 1 and log.end_position - log.file_bytes > end:
+            if not has_dropped:
+                self.discard_next()
+            self.drop_last()
+            has_dropped = True
+        self.sync_names()  # of a first start that was cut short, too
+        file = self.files[-1]
+        start = end - (log.end_position - log.file_bytes)
+        if start < file.size:
+            if is_dirty or has_dropped or any(file.buffer[start : start + 8]):
+                file.zero(start, file.size)
+            file.reserve(start, file.size)
+            file.sync(start, file.size)
+
     def sync_names(self) -> None:
         """Return once created and removed segments are so on the platter."""
         self._disk.sync_directory(DIRECTORY)

@@ -25,8 +25,8 @@ from ariane.disk import Disk, Lock, MappedFile
 from ariane.errors import DiskFull, StoreError, StoreReadOnly
 from ariane.kernel.bad_pages import bad_pages
 from ariane.kernel.index import Index
-from ariane.kernel.log import Tags
 from ariane.kernel.queue import Queue
+from ariane.kernel.reading import Tags
 from ariane.store import lookups
 from ariane.store.appending import BLANK_BYTES
 from ariane.store.background import EventLoop, Lane, Post, lane_of
@@ -462,7 +462,7 @@ class Store:
     @property
     def earliest_log_ms(self) -> int:
         """When the oldest message of all was stored; -1 when there is none."""
-        return self.log.store_ms_of(self.log.first_position) or -1
+        return self.log.store_ms_of(self.log.first_position + self.log.head_bytes) or -1
 
     def record_at(self, log_offset: int) -> bytes | None:
         """The record that begins at a log offset, or None when none does."""

@@ -142,7 +142,7 @@ class TimerRecovery:
             first = before  # of a message that the log has lost
         cut, last = first, -1
         while (unit := units.unit(cut)) is not None and unit[4] < log_end:
-            if log.check(unit[4], log.end, False) != unit[5]:
+            if log.check(unit[4], log.end, check_crc=False) != unit[5]:
                 break  # a sector of it is lost
             cut, last = units.after(cut), unit[4]
         record = log.record(last, log.end)

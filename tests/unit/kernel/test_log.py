@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from ariane.disk import SimulatedDisk
 from ariane.kernel import log as kernel
+from ariane.kernel.dispatch import dispatch
 from ariane.kernel.hashing import java_hash
 from ariane.kernel.index import Index, index_file_bytes
 from ariane.kernel.queue import Queue
+from ariane.kernel.reading import Tags, end_below, read
 from ariane.protocol.message import decode_properties
 
 HOST = bytes([127, 0, 0, 1]) + struct.pack(">i", 10911)
@@ -89,10 +91,8 @@ class Bench:
         self.log.visible = self.log.stored
         return placed
 
-    def read(
-        self, topic: bytes, first: int, tags: kernel.Tags | None = None
-    ) -> tuple[bytes, int, int]:
-        return kernel.read(self.log, self.queue(topic, 0), first, tags, count_max=32, **LIMITS)
+    def read(self, topic: bytes, first: int, tags: Tags | None = None) -> tuple[bytes, int, int]:
+        return read(self.log, self.queue(topic, 0), first, tags, count_max=32, **LIMITS)
 
 
 def obvious_record(
@@ -206,9 +206,9 @@ def test_reading_stops_at_what_is_visible_and_at_its_limits() -> None:
         bench.append(b"T", 0, b"%d" % number, b"TAGS\x01%s\x02" % (b"A" if number % 2 else b"B"))
     assert bench.read(b"T", 0)[1:] == (32, 32)
     assert bench.read(b"T", 36)[1:] == (4, 40)
-    only_a = kernel.Tags([java_hash("A")])
+    only_a = Tags([java_hash("A")])
     assert bench.read(b"T", 0, only_a)[1:] == (20, 40)
-    assert bench.read(b"T", 0, kernel.Tags([5]))[1:] == (0, 40)
+    assert bench.read(b"T", 0, Tags([5]))[1:] == (0, 40)
     bench.log.visible = bench.queue(b"T", 0).entry(10)[0]
     assert bench.log.visible_end(bench.queue(b"T", 0)) == 10
     assert bench.read(b"T", 8)[1:] == (2, 10)
@@ -256,7 +256,7 @@ def scan_into_new_queues(bench: Bench) -> tuple[int, int, int]:
         queue.end = queue_offset
         return True
 
-    return kernel.scan(
+    return dispatch(
         bench.log,
         0,
         check_crc=True,
@@ -351,7 +351,7 @@ def test_queue_end_is_found_behind_torn_entries() -> None:
     synced = queue.entry(60)[0]
     for number in (61, 62, 63, 80):
         queue.clear(number, number + 1)
-    assert bench.log.end_below(queue, synced) == 60
+    assert end_below(bench.log, queue, synced) == 60
     assert queue.first_from(synced) == 60
 
 

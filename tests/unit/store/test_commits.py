@@ -10,8 +10,8 @@ from ariane.clock import ManualClock
 from ariane.codes import SystemFlag
 from ariane.config import StoreConfig
 from ariane.disk import SimulatedDisk
+from ariane.kernel.reading import commits_between
 from ariane.protocol.message import StoredMessage, decode_records
-from ariane.store.commits import commits_between
 from ariane.store.messages import NewMessage
 from ariane.store.store import Store
 

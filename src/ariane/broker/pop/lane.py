@@ -13,9 +13,9 @@ from ariane.broker.message_types import is_by_priority
 from ariane.broker.pop.handles import RETRY_V1, RETRY_V2, retry_topic_of
 from ariane.broker.pop.journal import Journal
 from ariane.broker.pop.notes import quoted
-from ariane.kernel.log import Tags
 from ariane.kernel.pop import Checkpoint, PopGrant, PopLane, ack_key_of, pop_key_of
 from ariane.kernel.queue import Queue
+from ariane.kernel.reading import Tags
 from ariane.store.hosts import host_bytes_of
 from ariane.store.store import READ_BYTES_MAX
 

@@ -1,3 +1,0 @@
-from ariane.kernel.log import Log
-
-def commits_between(log: Log, first: int, end: int) -> list[tuple[int, int]]: ...
