@@ -419,6 +419,8 @@ class Queues:
 
     def _make_first(self, queue: Queue, end: int, count: int) -> bool:
         """Give a queue its first file, now or soon; whether `count` fit in until then."""
+        if queue not in self._files:
+            raise StoreError(f"topic {queue.topic.decode()} was deleted")
         if not queue.is_fresh and (end or count > KEPT_MAX or not self.on_fresh(queue)):
             self._begin(queue, end)
         elif end + count > queue.reserved_end:

@@ -189,11 +189,14 @@ def test_a_file_that_cannot_be_made_is_tried_again(
 def test_a_topic_is_deleted_while_files_are_made(shelf: Shelf) -> None:
     for queue_id in range(BATCH + 3):
         shelf.place(shelf.queue(queue_id))
+    gone = shelf.queue()
     shelf.turn()
     shelf.making.hold(lambda: shelf.queues.delete_topic("T"))
     shelf.finish()
     assert not shelf.disk.exists("consumequeue/T")
     assert shelf.queues.counts() == (0, 0)
+    with pytest.raises(StoreError, match="was deleted"):
+        shelf.place(gone)
     queue = shelf.queue()
     shelf.place(queue, 2)
     shelf.finish()
