@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import cached_property
 from random import Random, SystemRandom  # noqa: TID251 - the client's dice; tests bring their own
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
-from ariane.client.admin import Admin
 from ariane.client.blocking import Forwarded
-from ariane.client.consume_trace import HandlerTrace, traced
 from ariane.client.consuming import Consuming
 from ariane.client.courier import Courier
 from ariane.client.delivery import Handler
@@ -30,6 +29,9 @@ from ariane.clock import Clock, SystemClock
 from ariane.errors import InvalidArgument
 from ariane.protocol.bodies import MessageQueue
 from ariane.topics import TOOLS_GROUP, group_fault
+
+if TYPE_CHECKING:  # imported when it is asked for
+    from ariane.client.admin import Admin
 
 C = TypeVar("C", bound=Checker)
 
@@ -58,7 +60,6 @@ class Client(Consuming):
             clock=clock or SystemClock(),
             random=random or SystemRandom(),
         )
-        self.admin = Admin(self.session)
         self._settings = SendSettings().changed(options)
         self._requests = Requests(self.session)
         self._checkers = Checkers(self.session)
@@ -153,7 +154,14 @@ class Client(Consuming):
             self.session.add_producer(group)
         return producer
 
-    # Reading.
+    # Reading and administration.
+
+    @cached_property
+    def admin(self) -> Admin:
+        """Administration of the cluster: topics, groups, messages, dead letters."""
+        from ariane.client.admin import Admin  # noqa: PLC0415 - as said above
+
+        return Admin(self.session)
 
     def pull_consumer(self, group: str = TOOLS_GROUP) -> PullConsumer:
         """A reader of queues; without a group one that only looks."""
@@ -164,6 +172,8 @@ class Client(Consuming):
     def _traced(self, handler: Handler, group: str) -> Handler:
         if not self._settings.trace:
             return handler
+        from ariane.client.consume_trace import HandlerTrace, traced  # noqa: PLC0415 - rarely used
+
         return traced(handler, HandlerTrace(self.session, self._own_tracer(), group))
 
     def _own_tracer(self) -> Tracer:
