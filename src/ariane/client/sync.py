@@ -23,6 +23,7 @@ from ariane.client.direct import DirectLines
 from ariane.client.loop_thread import LoopThread
 from ariane.client.producer import DEFAULT_GROUP
 from ariane.client.received import ReceivedMessage as AsyncMessage
+from ariane.client.session import Session
 from ariane.client.settings import SendOptions
 from ariane.client.sync_consumers import (
     LitePullConsumer,
@@ -106,6 +107,11 @@ class Client(Blocking[client.Client]):
         finally:
             self._thread.stop()
             self._lines.close()
+
+    @property
+    def session(self) -> Session:
+        """The connections it shares with all that is made from it; they belong to its thread."""
+        return self._twin.session
 
     # Sending. Each is the method of `Producer`, for this client's own group.
 
