@@ -29,6 +29,8 @@ __all__ = [
     "MessageQueue",
     "MessageRefused",
     "MessageType",
+    "Middleware",
+    "Outgoing",
     "PolledMessage",
     "Producer",
     "PullConsumer",

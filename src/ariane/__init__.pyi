@@ -19,6 +19,8 @@ from ariane.client import Message as Message
 from ariane.client import MessageQueue as MessageQueue
 from ariane.client import MessageRefused as MessageRefused
 from ariane.client import MessageType as MessageType
+from ariane.client import Middleware as Middleware
+from ariane.client import Outgoing as Outgoing
 from ariane.client import PolledMessage as PolledMessage
 from ariane.client import Producer as Producer
 from ariane.client import PullConsumer as PullConsumer
@@ -77,6 +79,8 @@ __all__ = [
     "MessageQueue",
     "MessageRefused",
     "MessageType",
+    "Middleware",
+    "Outgoing",
     "PolledMessage",
     "Producer",
     "PullConsumer",

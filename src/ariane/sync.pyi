@@ -15,6 +15,8 @@ from ariane.client import Message as Message
 from ariane.client import MessageQueue as MessageQueue
 from ariane.client import MessageRefused as MessageRefused
 from ariane.client import MessageType as MessageType
+from ariane.client import Middleware as Middleware
+from ariane.client import Outgoing as Outgoing
 from ariane.client import PolledMessage as PolledMessage
 from ariane.client import Pulled as Pulled
 from ariane.client import PullStatus as PullStatus
@@ -76,6 +78,8 @@ __all__ = [
     "MessageQueue",
     "MessageRefused",
     "MessageType",
+    "Middleware",
+    "Outgoing",
     "PolledMessage",
     "Producer",
     "PullConsumer",

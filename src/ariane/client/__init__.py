@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ariane.client.dedup import Dedup, MemoryStore, RedisStore, SqliteStore
     from ariane.client.lite_pull_consumer import LitePullConsumer
     from ariane.client.messages import Message, SendReceipt, SendStatus
+    from ariane.client.middleware import Middleware, Outgoing
     from ariane.client.process_queue import Limits
     from ariane.client.producer import Producer
     from ariane.client.pull_consumer import PullConsumer, Pulled, PullStatus
@@ -81,6 +82,8 @@ __all__ = [
     "MessageQueue",
     "MessageRefused",
     "MessageType",
+    "Middleware",
+    "Outgoing",
     "PolledMessage",
     "Producer",
     "PullConsumer",
@@ -139,6 +142,8 @@ _MODULES: Final = {
     "MessageQueue": "ariane.protocol.bodies",
     "MessageRefused": "ariane.errors",
     "MessageType": "ariane.client.admin",
+    "Middleware": "ariane.client.middleware",
+    "Outgoing": "ariane.client.middleware",
     "PolledMessage": "ariane.client.received",
     "Producer": "ariane.client.producer",
     "PullConsumer": "ariane.client.pull_consumer",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from random import Random  # noqa: TID251 - the type; the instance is injected
 from types import FrameType, TracebackType
@@ -52,6 +52,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from ariane.client.middleware import Middleware
     from ariane.client.sync_admin import Admin
 
 SIGNAL_CHECK_S: Final = 0.5
@@ -72,11 +73,14 @@ class Client(Blocking[client.Client]):
         name_servers: str,
         *,
         group: str = DEFAULT_GROUP,
+        middleware: Sequence[Middleware] = (),
         clock: Clock | None = None,
         random: Random | None = None,
         **options: Unpack[SendOptions],
     ) -> None:
-        self._twin = client.Client(name_servers, group=group, clock=clock, random=random, **options)
+        self._twin = client.Client(
+            name_servers, group=group, middleware=middleware, clock=clock, random=random, **options
+        )
         self._twin.message_kind = cast("type[AsyncMessage]", ReceivedMessage)
         self._twin.may_handlers_await = False
         self._thread = self._twin.session.thread = LoopThread()
