@@ -18,7 +18,12 @@ T = TypeVar("T")
 
 
 class Readable:
-    """One message that was sent: its body in three ways, and its times."""
+    """One message that was sent: its body in three ways, and its times.
+
+    All have `topic`, `body`, `tags`, `keys`, `sharding_key`, `properties`, `message_id`,
+    `offset_message_id`, `queue_id`, `queue_offset`, `born_at_ms`, `stored_at_ms` and
+    `reconsume_times`, how often it was tried before.
+    """
 
     __slots__ = ()
 
