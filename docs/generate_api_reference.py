@@ -26,8 +26,8 @@ INTRODUCTION: Final = """\
 
 Every name below is imported from `ariane`. `ariane.sync` has the same names for code that blocks:
 the same methods with the same arguments, without `await`, `with` for `async with`. A `Duration` is
-seconds or a `timedelta`; a moment is a `datetime`, local time when it has no zone. What each is good
-for is in the [guides](../guides/README.md).
+seconds or a `timedelta`; a moment is a `datetime`, local time when it has no zone. What each is
+good for is in the [guides](../guides/README.md).
 """
 
 SECTIONS: Final = {

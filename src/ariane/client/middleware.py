@@ -54,8 +54,9 @@ def handled(handler: Handler, group: str, middleware: Sequence[Middleware]) -> H
     @contextmanager
     def around(message: Any) -> Iterator[None]:
         with ExitStack() as stack:
-            for each in middleware:
-                stack.enter_context(each.handling(message, group))
+            for one in message if isinstance(message, list) else [message]:  # or a batch of them
+                for each in middleware:
+                    stack.enter_context(each.handling(one, group))
             yield
 
     if is_async(handler):

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 import ariane
 from ariane import Message, Middleware, Outgoing, PolledMessage, Start, sync
+from ariane.client.middleware import handled
 from ariane.codes import ResponseCode
 from ariane.testing import EmbeddedBroker
 
@@ -126,3 +127,18 @@ def test_the_blocking_client_has_it_too(ariane_broker: EmbeddedBroker) -> None:
         client.submit("orders", b"2").result()
     assert noting.seen == [("sent", "DEFAULT_PRODUCER")] * 2
     assert {message.properties["by"] for message in ariane_broker.published("orders")} == {"n"}
+
+
+async def test_a_batch_is_bracketed_for_each_of_its_messages(ariane_broker: EmbeddedBroker) -> None:
+    noting, seen = Noting(), []
+
+    async def bill(messages: list[PolledMessage]) -> None:
+        seen.extend(messages)
+
+    async with ariane.Client(ariane_broker.name_server) as client:
+        for text in ("1", "2"):
+            await client.send("orders", text)
+    batch = ariane_broker.published("orders")
+    await handled(bill, "billing", [noting])(batch)
+    assert seen == batch
+    assert sorted(noting.seen) == [("billing", "1"), ("billing", "2")]
