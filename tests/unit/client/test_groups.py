@@ -173,6 +173,12 @@ async def test_dead_letters_are_listed_and_sent_again_to_their_group(
         with pytest.raises(InvalidArgument, match="no dead letter"):
             await client.admin.resend("billing", [mended])
 
+        await client.admin.delete_group("billing", keep_dead_letters=True)
+        assert await client.admin.groups() == []  # nor do its own held pulls make it again
+        assert len(await client.admin.dead_letters("billing")) == 2
+        await client.admin.delete_group("billing")
+        assert await client.admin.dead_letters("billing") == []
+
 
 async def test_who_pops_says_where_dead_letters_go(ariane_broker: EmbeddedBroker) -> None:
     async with ariane.Client(ariane_broker.name_server) as client:

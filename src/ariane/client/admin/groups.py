@@ -138,15 +138,15 @@ class Groups(Asking):
         A group that has members is made again by their next heartbeat, where brokers allow that.
         """
         masters = await self._masters(cluster)
+        topics = [retry_topic_of(group)]
+        if not keep_dead_letters:
+            topics.append(dead_letter_topic_of(group))
+        for topic in topics:  # first: pulls that are held there would make the group again
+            await self._delete_topic(topic, list(masters.values()), cluster)
         header = DeleteGroupHeader(group=group, clean_offset=True)
         await self._on_all(
             list(masters.values()), lambda: request(RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
         )
-        topics = [retry_topic_of(group)]
-        if not keep_dead_letters:
-            topics.append(dead_letter_topic_of(group))
-        for topic in topics:
-            await self._delete_topic(topic, list(masters.values()), cluster)
         return list(masters)
 
     async def members(self, group: str) -> list[Member]:
