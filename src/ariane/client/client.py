@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from random import Random, SystemRandom  # noqa: TID251 - the client's dice; tests bring their own
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
-from ariane.client.admin import Admin
 from ariane.client.blocking import Forwarded
-from ariane.client.consume_trace import HandlerTrace, traced
 from ariane.client.consuming import Consuming
 from ariane.client.courier import Courier
 from ariane.client.delivery import Handler
@@ -31,6 +30,10 @@ from ariane.errors import InvalidArgument
 from ariane.protocol.bodies import MessageQueue
 from ariane.topics import TOOLS_GROUP, group_fault
 
+if TYPE_CHECKING:  # imported when it is asked for
+    from ariane.client.admin import Admin
+    from ariane.client.middleware import Middleware
+
 C = TypeVar("C", bound=Checker)
 
 
@@ -49,6 +52,7 @@ class Client(Consuming):
         name_servers: str,  # "host:port;host:port"
         *,
         group: str = DEFAULT_GROUP,  # the producer group of this client's own sends
+        middleware: Sequence[Middleware] = (),  # around sends and handlers, the outermost first
         clock: Clock | None = None,
         random: Random | None = None,
         **options: Unpack[SendOptions],
@@ -58,8 +62,8 @@ class Client(Consuming):
             clock=clock or SystemClock(),
             random=random or SystemRandom(),
         )
-        self.admin = Admin(self.session)
         self._settings = SendSettings().changed(options)
+        self._middleware = tuple(middleware)
         self._requests = Requests(self.session)
         self._checkers = Checkers(self.session)
         self._tracer: Tracer | None = None
@@ -145,7 +149,7 @@ class Client(Consuming):
         producer = self._producers.get((group, settings))
         if producer is None:
             tracer = self._own_tracer() if settings.trace else None
-            producer = Producer(
+            producer = self._new_producer(
                 self.session, group, settings, requests=self._requests, tracer=tracer
             )
             self._producers[group, settings] = producer
@@ -153,7 +157,14 @@ class Client(Consuming):
             self.session.add_producer(group)
         return producer
 
-    # Reading.
+    # Reading and administration.
+
+    @cached_property
+    def admin(self) -> Admin:
+        """Administration of the cluster: topics, groups, messages, dead letters."""
+        from ariane.client.admin import Admin  # noqa: PLC0415 - as said above
+
+        return Admin(self.session)
 
     def pull_consumer(self, group: str = TOOLS_GROUP) -> PullConsumer:
         """A reader of queues; without a group one that only looks."""
@@ -161,9 +172,23 @@ class Client(Consuming):
 
     # Below: how it is done.
 
+    @property
+    def _new_producer(self) -> Callable[..., Producer]:
+        if not self._middleware:
+            return Producer
+        from ariane.client.middleware import BracketedProducer  # noqa: PLC0415 - rarely used
+
+        return partial(BracketedProducer, middleware=self._middleware)
+
     def _traced(self, handler: Handler, group: str) -> Handler:
+        if self._middleware:
+            from ariane.client.middleware import handled  # noqa: PLC0415 - rarely used
+
+            handler = handled(handler, group, self._middleware)
         if not self._settings.trace:
             return handler
+        from ariane.client.consume_trace import HandlerTrace, traced  # noqa: PLC0415 - rarely used
+
         return traced(handler, HandlerTrace(self.session, self._own_tracer(), group))
 
     def _own_tracer(self) -> Tracer:

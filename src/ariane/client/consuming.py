@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack, cast
 
 import msgspec
 
@@ -18,7 +18,6 @@ from ariane.client.closing import looked_at
 from ariane.client.consumers import Registry
 from ariane.client.delivery import AsyncHandler, Delivery, Handler, Loop, Tasks, is_async
 from ariane.client.keywords import refuse_unknown
-from ariane.client.lite_pull_consumer import LitePullConsumer
 from ariane.client.process_queue import Limits
 from ariane.client.push_consumer import ConsumerOptions, PushConsumer
 from ariane.client.reading import DeadLetterHook
@@ -26,13 +25,16 @@ from ariane.client.rebalance import Strategy
 from ariane.client.received import ReceivedMessage
 from ariane.client.retrying import Retry
 from ariane.client.session import Session
-from ariane.client.simple_consumer import SimpleConsumer
 from ariane.client.starting import Start
 from ariane.client.subscription import EVERYTHING, topics_of
 from ariane.client.thread_delivery import Threads
 from ariane.client.times import Duration, deprecated, seconds_of
 from ariane.clock import Clock
 from ariane.errors import ClientError, InvalidArgument
+
+if TYPE_CHECKING:  # imported when one is made
+    from ariane.client.lite_pull_consumer import LitePullConsumer
+    from ariane.client.simple_consumer import SimpleConsumer
 
 CONCURRENCY: Final = 20
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -229,6 +231,8 @@ class Consuming:
         limits: Limits | None = None,
     ) -> LitePullConsumer:
         """A member of the group that is polled; subscribe it, or start it and assign queues."""
+        from ariane.client.lite_pull_consumer import LitePullConsumer  # noqa: PLC0415 - as above
+
         return LitePullConsumer(
             self.session,
             self._registry,
@@ -237,7 +241,6 @@ class Consuming:
             start=start,
             strategy=strategy,
             limits=limits,
-            message_kind=self.message_kind,
         )
 
     def simple_consumer(
@@ -249,6 +252,8 @@ class Consuming:
         retry: Retry | None = None,
     ) -> SimpleConsumer:
         """A member of the group that is lent messages; subscribe it, then `receive`."""
+        from ariane.client.simple_consumer import SimpleConsumer  # noqa: PLC0415 - as above
+
         return SimpleConsumer(
             self.session,
             group,

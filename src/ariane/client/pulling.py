@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ariane.client.pull_consumer import OFFSET_TIMEOUT_S, PullStatus
-from ariane.client.received import Holder, ReceivedMessage
+from ariane.client.received import Origin, ReceivedMessage
 from ariane.client.records import decode
 from ariane.client.routes import MASTER_ID, Address
 from ariane.client.session import Session
@@ -71,7 +71,7 @@ class Puller:
         position: int,
         wanted: Filter,
         *,
-        holder: Holder,
+        holder: Origin,
         version: int,
         commit_offset: int | None = None,
         count_max: int = COUNT_MAX,

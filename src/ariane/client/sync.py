@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from random import Random  # noqa: TID251 - the type; the instance is injected
 from types import FrameType, TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, cast
 
 from ariane.client import client
 from ariane.client.blocking import Blocking, Forwarded, blocking, on_loop
@@ -21,9 +22,10 @@ from ariane.client.delivery import Handler
 from ariane.client.direct import DirectLines
 from ariane.client.loop_thread import LoopThread
 from ariane.client.producer import DEFAULT_GROUP
+from ariane.client.received import ReceivedMessage as AsyncMessage
+from ariane.client.session import Session
 from ariane.client.settings import SendOptions
 from ariane.client.sync_consumers import (
-    Admin,
     LitePullConsumer,
     PullConsumer,
     PushConsumer,
@@ -37,7 +39,6 @@ from ariane.clock import Clock
 from ariane.protocol.message import StoredMessage
 
 __all__ = [
-    "Admin",
     "BlockingTransaction",
     "Client",
     "LitePullConsumer",
@@ -49,6 +50,10 @@ __all__ = [
     "SimpleConsumer",
     "Subscription",
 ]
+
+if TYPE_CHECKING:
+    from ariane.client.middleware import Middleware
+    from ariane.client.sync_admin import Admin
 
 SIGNAL_CHECK_S: Final = 0.5
 
@@ -68,18 +73,20 @@ class Client(Blocking[client.Client]):
         name_servers: str,
         *,
         group: str = DEFAULT_GROUP,
+        middleware: Sequence[Middleware] = (),
         clock: Clock | None = None,
         random: Random | None = None,
         **options: Unpack[SendOptions],
     ) -> None:
-        self._twin = client.Client(name_servers, group=group, clock=clock, random=random, **options)
-        self._twin.message_kind = ReceivedMessage
+        self._twin = client.Client(
+            name_servers, group=group, middleware=middleware, clock=clock, random=random, **options
+        )
+        self._twin.message_kind = cast("type[AsyncMessage]", ReceivedMessage)
         self._twin.may_handlers_await = False
         self._thread = self._twin.session.thread = LoopThread()
         self._lines = DirectLines(self._twin.session.clock)
         # Before it opens: nobody need hear of it yet.
         self._producer = Producer(self._twin.producer(group), self)
-        self.admin = Admin(self._twin.admin, self)
         self._thread.run(self._twin.open())
 
     def __enter__(self) -> Self:
@@ -104,6 +111,11 @@ class Client(Blocking[client.Client]):
         finally:
             self._thread.stop()
             self._lines.close()
+
+    @property
+    def session(self) -> Session:
+        """The connections it shares with all that is made from it; they belong to its thread."""
+        return self._twin.session
 
     # Sending. Each is the method of `Producer`, for this client's own group.
 
@@ -130,6 +142,13 @@ class Client(Blocking[client.Client]):
         return register
 
     # Reading.
+
+    @cached_property
+    def admin(self) -> Admin:
+        """Administration of the cluster: topics, groups, messages, dead letters."""
+        from ariane.client.sync_admin import Admin  # noqa: PLC0415 - imported when asked for
+
+        return Admin(self._twin.admin, self)
 
     pull_consumer = on_loop(client.Client.pull_consumer, then=PullConsumer)
 
