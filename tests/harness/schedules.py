@@ -326,7 +326,9 @@ class Schedule:
 
     def _client(self) -> Client:
         linger = self.random.choice((None, None, 0.001))
-        return Client(self.broker.name_server, timeout=2, linger=linger)
+        client = Client(self.broker.name_server, timeout=2, linger=linger)
+        client.checked_elsewhere(self.group)
+        return client
 
     def _some(self) -> Client:
         return self.random.choice(self.clients)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random, SystemRandom  # noqa: TID251 - the client's dice; tests bring their own
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
@@ -22,6 +22,7 @@ from ariane.client.requests import Requests
 from ariane.client.routes import addresses_of
 from ariane.client.session import Session
 from ariane.client.settings import SendOptions, SendSettings
+from ariane.client.subscription import topics_of
 from ariane.client.times import Duration
 from ariane.client.trace import SETTINGS as TRACE_SETTINGS
 from ariane.client.trace import TRACE_GROUP, Tracer
@@ -40,8 +41,9 @@ class Client(Consuming):
     async with Client("127.0.0.1:9876") as client:
         await client.send("orders", b"...", tags="paid", keys="42")
 
-    Further options are those of `SendSettings`, for all sends: timeout, retries, compression,
-    linger and its kin, trace.
+    `topics` are looked for when it opens: one that is not there ends it at once, not some send
+    later. Further options are those of `SendSettings`, for all sends: timeout, retries,
+    message_bytes_max, compression, linger and its kin, trace.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Client(Consuming):
         name_servers: str,  # "host:port;host:port"
         *,
         group: str = DEFAULT_GROUP,  # the producer group of this client's own sends
+        topics: Sequence[str] = (),  # that it sends to
         clock: Clock | None = None,
         random: Random | None = None,
         **options: Unpack[SendOptions],
@@ -64,11 +67,11 @@ class Client(Consuming):
         self._checkers = Checkers(self.session)
         self._tracer: Tracer | None = None
         self._producers: dict[tuple[str, SendSettings], Producer] = {}
-        self._producer = self.producer(group)
+        self._producer = self.producer(group, topics=topics)
         self.session.on_open.append(self._opened)
 
     async def __aenter__(self) -> Self:
-        await self.session.open()
+        await self.open()
         return self
 
     async def __aexit__(
@@ -80,8 +83,14 @@ class Client(Consuming):
         await self.close()
 
     async def open(self) -> None:
-        """Begin; connects to nobody yet. `async with` does it for you."""
+        """Begin; connects to nobody unless there are topics to look for. `async with` does it."""
         await self.session.open()
+        try:
+            for producer in list(self._producers.values()):
+                await producer.start()
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self) -> None:
         """End what is under way, take leave of the brokers, leave nothing in the background."""
@@ -139,16 +148,35 @@ class Client(Consuming):
 
         return register
 
-    def producer(self, group: str = DEFAULT_GROUP, **options: Unpack[SendOptions]) -> Producer:
-        """A producer of another group, or with other options than this client has."""
+    def checked_elsewhere(self, group: str) -> None:
+        """Say that other processes have the group's checker; this one may begin transactions."""
+        self._checkers.trust(group)
+
+    def producer(
+        self,
+        group: str = DEFAULT_GROUP,
+        *,
+        topics: Sequence[str] = (),
+        **options: Unpack[SendOptions],
+    ) -> Producer:
+        """A producer of another group, or with other options than this client has.
+
+        Its `topics` are looked for when the client opens, or by its `start`.
+        """
         settings = self._settings.changed(options)
         producer = self._producers.get((group, settings))
         if producer is None:
             tracer = self._own_tracer() if settings.trace else None
             producer = Producer(
-                self.session, group, settings, requests=self._requests, tracer=tracer
+                self.session,
+                group,
+                settings,
+                requests=self._requests,
+                checkers=self._checkers,
+                tracer=tracer,
             )
             self._producers[group, settings] = producer
+        producer.topics.update(topics_of(topics))
         if self.session.loop is not None:
             self.session.add_producer(group)
         return producer
@@ -168,12 +196,7 @@ class Client(Consuming):
 
     def _own_tracer(self) -> Tracer:
         if self._tracer is None:
-            courier = Courier(
-                self.session,
-                TRACE_GROUP,
-                retries=TRACE_SETTINGS.retries,
-                compress_from_bytes=TRACE_SETTINGS.compress_from_bytes,
-            )
+            courier = Courier(self.session, TRACE_GROUP, TRACE_SETTINGS)
             self._tracer = Tracer(self.session, courier)
         return self._tracer
 

@@ -262,6 +262,10 @@ class Consuming:
         """The handler as it is called: here, as it is."""
         return handler
 
+    async def open(self) -> None:
+        """Begin."""
+        await self.session.open()
+
     async def start_consumers(self) -> None:
         """Have the decorated handlers called from now on."""
         while self._handlers:
@@ -282,7 +286,7 @@ class Consuming:
             raise ClientError("no handler to run; decorate one with @client.consumer(...)")
         async with contextlib.AsyncExitStack() as stack:
             if not self.session.is_open:
-                await self.session.open()
+                await self.open()
                 stack.push_async_callback(self.session.close)
             with _signalled() as stop:
                 await self.start_consumers()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from random import Random  # noqa: TID251 - the type; the instance is injected
 from types import FrameType, TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack, cast
@@ -68,11 +68,14 @@ class Client(Blocking[client.Client]):
         name_servers: str,
         *,
         group: str = DEFAULT_GROUP,
+        topics: Sequence[str] = (),
         clock: Clock | None = None,
         random: Random | None = None,
         **options: Unpack[SendOptions],
     ) -> None:
-        self._twin = client.Client(name_servers, group=group, clock=clock, random=random, **options)
+        self._twin = client.Client(
+            name_servers, group=group, topics=topics, clock=clock, random=random, **options
+        )
         self._twin.message_kind = ReceivedMessage
         self._twin.may_handlers_await = False
         self._thread = self._twin.session.thread = LoopThread()
@@ -80,7 +83,11 @@ class Client(Blocking[client.Client]):
         # Before it opens: nobody need hear of it yet.
         self._producer = Producer(self._twin.producer(group), self)
         self.admin = Admin(self._twin.admin, self)
-        self._thread.run(self._twin.open())
+        try:
+            self._thread.run(self._twin.open())
+        except BaseException:
+            self._thread.stop()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -128,6 +135,8 @@ class Client(Blocking[client.Client]):
             return self._thread.call(lambda: self._twin.checker(group)(checker))
 
         return register
+
+    checked_elsewhere = on_loop(client.Client.checked_elsewhere)
 
     # Reading.
 

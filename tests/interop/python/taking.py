@@ -226,7 +226,9 @@ async def blocking(cluster: Cluster) -> None:
         with ariane.sync.Client(cluster.name_server) as client:
             client.send(topic, "sent")
             client.send_batch([ariane.Message(topic, f"batched {n}") for n in range(3)])
-            with client.transaction(topic, "committed", group=cluster.fresh("producers")):
+            producers = cluster.fresh("producers")
+            client.checked_elsewhere(producers)
+            with client.transaction(topic, "committed", group=producers):
                 pass
             consumer = client.pull_consumer(group)
             [queue] = consumer.queues(topic)

@@ -27,6 +27,7 @@ async def test_a_cancelled_transaction_is_left_to_the_checker(
     ariane_broker: EmbeddedBroker,
 ) -> None:
     async with ariane.Client(ariane_broker.name_server) as client:
+        client.checked_elsewhere("shop")
         transaction = client.transaction("orders", b"42", group="shop")
         with pytest.raises(asyncio.CancelledError):
             async with transaction:
@@ -392,6 +393,7 @@ def test_an_interrupted_blocking_transaction_is_left_to_the_checker(
     ariane_broker: EmbeddedBroker,
 ) -> None:
     with Client(ariane_broker.name_server) as client:
+        client.checked_elsewhere("shop")
         begun = client.transaction("orders", b"x", group="shop")
         with pytest.raises(KeyboardInterrupt), begun as transaction:
             raise KeyboardInterrupt
