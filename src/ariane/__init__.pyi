@@ -7,6 +7,7 @@ from ariane.client import LitePullConsumer as LitePullConsumer
 from ariane.client import MemoryStore as MemoryStore
 from ariane.client import Message as Message
 from ariane.client import MessageQueue as MessageQueue
+from ariane.client import PopConsumer as PopConsumer
 from ariane.client import Producer as Producer
 from ariane.client import PullConsumer as PullConsumer
 from ariane.client import Pulled as Pulled
@@ -15,6 +16,7 @@ from ariane.client import PushConsumer as PushConsumer
 from ariane.client import QueueStats as QueueStats
 from ariane.client import ReceivedMessage as ReceivedMessage
 from ariane.client import RedisStore as RedisStore
+from ariane.client import Reject as Reject
 from ariane.client import Retry as Retry
 from ariane.client import RetryLater as RetryLater
 from ariane.client import Selector as Selector
@@ -43,6 +45,7 @@ __all__ = [
     "MemoryStore",
     "Message",
     "MessageQueue",
+    "PopConsumer",
     "Producer",
     "PullConsumer",
     "PullStatus",
@@ -51,6 +54,7 @@ __all__ = [
     "QueueStats",
     "ReceivedMessage",
     "RedisStore",
+    "Reject",
     "Retry",
     "RetryLater",
     "Selector",

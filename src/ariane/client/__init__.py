@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from ariane.client.admin import Admin, QueueStats
     from ariane.client.client import Client
-    from ariane.client.consuming import Subscription
+    from ariane.client.dead_letters import Reject
     from ariane.client.dedup import Dedup, MemoryStore, RedisStore, SqliteStore
     from ariane.client.lite_pull_consumer import LitePullConsumer
+    from ariane.client.looping import Subscription
     from ariane.client.messages import Message, SendReceipt, SendStatus
+    from ariane.client.pop_consumer import PopConsumer
     from ariane.client.process_queue import Limits
     from ariane.client.producer import Producer
     from ariane.client.pull_consumer import PullConsumer, Pulled, PullStatus
@@ -43,6 +45,7 @@ __all__ = [
     "MemoryStore",
     "Message",
     "MessageQueue",
+    "PopConsumer",
     "Producer",
     "PullConsumer",
     "PullStatus",
@@ -51,6 +54,7 @@ __all__ = [
     "QueueStats",
     "ReceivedMessage",
     "RedisStore",
+    "Reject",
     "Retry",
     "RetryLater",
     "Selector",
@@ -79,6 +83,7 @@ _MODULES: Final = {
     "MemoryStore": "ariane.client.dedup",
     "Message": "ariane.client.messages",
     "MessageQueue": "ariane.protocol.bodies",
+    "PopConsumer": "ariane.client.pop_consumer",
     "Producer": "ariane.client.producer",
     "PullConsumer": "ariane.client.pull_consumer",
     "PullStatus": "ariane.client.pull_consumer",
@@ -87,6 +92,7 @@ _MODULES: Final = {
     "QueueStats": "ariane.client.admin",
     "ReceivedMessage": "ariane.client.received",
     "RedisStore": "ariane.client.dedup",
+    "Reject": "ariane.client.dead_letters",
     "Retry": "ariane.client.retrying",
     "RetryLater": "ariane.client.retrying",
     "Selector": "ariane.client.queues",
@@ -97,7 +103,7 @@ _MODULES: Final = {
     "Start": "ariane.client.starting",
     "StoredMessage": "ariane.protocol.message",
     "Strategy": "ariane.client.rebalance",
-    "Subscription": "ariane.client.consuming",
+    "Subscription": "ariane.client.looping",
     "TopicRoute": "ariane.client.routes",
     "Track": "ariane.client.tracking",
     "TrackType": "ariane.client.tracking",

@@ -6,14 +6,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from random import Random, SystemRandom  # noqa: TID251 - the client's dice; tests bring their own
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 from ariane.client.admin import Admin
 from ariane.client.blocking import Forwarded
-from ariane.client.consume_trace import HandlerTrace, traced
+from ariane.client.consume_trace import HandlerTrace, traced, traced_batch
 from ariane.client.consuming import Consuming
 from ariane.client.courier import Courier
-from ariane.client.delivery import Handler
 from ariane.client.messages import Body, Message, MessageFields
 from ariane.client.producer import DEFAULT_GROUP, Producer
 from ariane.client.pull_consumer import PullConsumer
@@ -189,10 +188,13 @@ class Client(Consuming):
 
     # Below: how it is done.
 
-    def _traced(self, handler: Handler, group: str) -> Handler:
+    def _traced(
+        self, handler: Callable[..., Any], group: str, *, is_batch: bool
+    ) -> Callable[..., Any]:
         if not self._settings.trace:
             return handler
-        return traced(handler, HandlerTrace(self.session, self._own_tracer(), group))
+        trace = HandlerTrace(self.session, self._own_tracer(), group)
+        return traced_batch(handler, trace) if is_batch else traced(handler, trace)
 
     def _own_tracer(self) -> Tracer:
         if self._tracer is None:

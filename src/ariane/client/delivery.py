@@ -172,7 +172,7 @@ class Tasks:
             try:
                 await handler(message)
             except (Exception, asyncio.CancelledError) as error:
-                await source.failed(message, _failure(error))
+                await source.failed(message, failure_of(error))
             else:
                 source.succeeded(message)
             left -= 1
@@ -247,7 +247,7 @@ class Loop:
         """Nothing runs."""
 
 
-def _failure(error: Exception | asyncio.CancelledError) -> Exception:
+def failure_of(error: Exception | asyncio.CancelledError) -> Exception:
     """What the handler failed with; raises the cancellation that means this task."""
     if isinstance(error, Exception):
         return error

@@ -17,6 +17,7 @@ from typing import Final, Self
 
 from ariane.client.closing import Closing
 from ariane.client.consumers import Registry
+from ariane.client.dead_letters import DeadLetterHook
 from ariane.client.delivery import Delivery
 from ariane.client.holdings import Holdings
 from ariane.client.inspection import offsets_of, running_info
@@ -24,8 +25,8 @@ from ariane.client.locks import RENEW_S
 from ariane.client.membership import Membership
 from ariane.client.offset_stores import RemoteOffsets
 from ariane.client.process_queue import Limits
-from ariane.client.pulling import Puller
-from ariane.client.reading import DeadLetterHook, Desk
+from ariane.client.pulling import COUNT_MAX, Puller
+from ariane.client.reading import Desk
 from ariane.client.rebalance import Average, Strategy
 from ariane.client.received import ReceivedMessage
 from ariane.client.retrying import Retry, SendBack
@@ -33,6 +34,7 @@ from ariane.client.session import Session
 from ariane.client.starting import Start
 from ariane.client.statistics import SAMPLE_S
 from ariane.client.subscription import EVERYTHING, SQL92, Filter, filter_of, subscription_of
+from ariane.client.tries import ASKED_S
 from ariane.clock import Timer
 from ariane.codes import RequestCode
 from ariane.errors import ClientError, InvalidArgument, RouteNotFound
@@ -65,9 +67,18 @@ class ConsumerOptions:
     dead_letter: DeadLetterHook | None = None  # called with what was given up
     strategy: Strategy = field(default_factory=Average)
     limits: Limits = field(default_factory=Limits)
-    timeout_s: float = 900.0  # a message that takes longer is sent back
+    timeout_s: float = 900.0  # a message that waits and takes longer here is sent back
+    pull_count_max: int = COUNT_MAX  # messages of a pull; brokers give 32 at most as a rule
+    pull_interval_s: float = 0.0  # between a pull that brought something and the next
     drain_s: float = 30.0  # that handlers have to end when the consumer closes
     offsets_directory: Path | None = None  # of a broadcast's progress; in the home by default
+
+    def __post_init__(self) -> None:
+        if self.pull_count_max < 1 or self.pull_interval_s < 0:
+            raise InvalidArgument(
+                f"pull_count_max={self.pull_count_max}, pull_interval={self.pull_interval_s}:"
+                " 1 message or more, 0 s or more"
+            )
 
 
 class PushConsumer:
@@ -107,6 +118,8 @@ class PushConsumer:
             membership=self._membership,
             send_back=SendBack(session, group, options.retry),
             limits=options.limits,
+            pull_count_max=options.pull_count_max,
+            pull_interval_s=options.pull_interval_s,
             timeout_s=options.timeout_s,
             is_orderly=options.orderly,
             is_broadcast=options.broadcast,
@@ -172,6 +185,7 @@ class PushConsumer:
         try:
             await self._membership.meet(list(self._desk.filters))
             await self._check_expressions()
+            await self._ask_tries()
             if self.is_closing:
                 raise ClientError("the consumer was closed before it had begun")
         except BaseException:
@@ -214,6 +228,11 @@ class PushConsumer:
         """The queues that are read here now."""
         queues = self._holdings.queues
         return sorted(queue for queue in queues if not queue.topic.startswith(RETRY_PREFIX))
+
+    @property
+    def missing_topics(self) -> list[str]:
+        """Topics that are subscribed and do not exist; they are consumed once they do."""
+        return sorted(self._membership.missing & self._desk.filters.keys())
 
     @property
     def is_orderly(self) -> bool:
@@ -293,9 +312,13 @@ class PushConsumer:
                 client_id=self.session.client_id, group=self.group, subscription=subscription
             )
             await self.session.call(
-                route.master(min(route.addresses)),
+                route.replica(min(route.addresses)),
                 request(RequestCode.CHECK_CLIENT_CONFIG, body=fastjson.encode(body)),
             )
+
+    async def _ask_tries(self) -> None:
+        """Learn how often the group's messages may be tried."""
+        await self._desk.send_back.tries.refresh(self._desk.filters)
 
     async def _take_share(self, topic: str, queues: list[MessageQueue]) -> bool:
         return await self._holdings.take_share(topic, queues)
@@ -307,6 +330,7 @@ class PushConsumer:
         self._timers = [
             timers.every(COMMIT_S, lambda: holdings.spawn(holdings.commit())),
             timers.every(SAMPLE_S, self._sample),
+            timers.every(ASKED_S, lambda: holdings.spawn(self._ask_tries())),
         ]
         if not self.options.orderly:
             self._timers.append(timers.every(STUCK_CHECK_S, holdings.send_stuck_back))

@@ -166,5 +166,6 @@ class ReceivedMessage(Record):
         return (
             f"ReceivedMessage(topic={self.topic!r} queue_id={self.queue_id}"
             f" queue_offset={self.queue_offset} message_id={self.message_id!r}"
-            f" tags={self.tags!r} tries={self.reconsume_times + 1} body={len(self.body)} bytes)"
+            f" tags={self.tags!r} tries={self.reconsume_times + 1}"
+            f" body={len(self.stored_body)} bytes)"
         )

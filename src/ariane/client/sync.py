@@ -12,12 +12,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from random import Random  # noqa: TID251 - the type; the instance is injected
 from types import FrameType, TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack, cast
+from typing import Final, Self, TypeVar, Unpack
 
 from ariane.client import client
 from ariane.client.blocking import Blocking, Forwarded, blocking, on_loop
-from ariane.client.consuming import CONCURRENCY, SIGNALS, Choices
-from ariane.client.delivery import Handler
+from ariane.client.consuming import SIGNALS
 from ariane.client.direct import DirectLines
 from ariane.client.loop_thread import LoopThread
 from ariane.client.producer import DEFAULT_GROUP
@@ -25,6 +24,7 @@ from ariane.client.settings import SendOptions
 from ariane.client.sync_consumers import (
     Admin,
     LitePullConsumer,
+    PopConsumer,
     PullConsumer,
     PushConsumer,
     ReceivedMessage,
@@ -42,6 +42,7 @@ __all__ = [
     "Client",
     "LitePullConsumer",
     "LoopThread",
+    "PopConsumer",
     "Producer",
     "PullConsumer",
     "PushConsumer",
@@ -144,25 +145,8 @@ class Client(Blocking[client.Client]):
 
     # Consuming.
 
-    def push_consumer(
-        self,
-        group: str,
-        handler: Callable[[ReceivedMessage], Any],
-        *,
-        concurrency: int = CONCURRENCY,
-        **choices: Unpack[Choices],
-    ) -> PushConsumer:
-        """A member of the group; subscribe it to topics, then `start` it or use `with`.
-
-        The handler runs on up to `concurrency` threads. A message is consumed when it returns and
-        tried again later when it raises.
-        """
-        called = cast("Handler", handler)
-        twin = self._thread.call(
-            lambda: self._twin.push_consumer(group, called, concurrency=concurrency, **choices)
-        )
-        return PushConsumer(twin, self)
-
+    push_consumer = on_loop(client.Client.push_consumer, then=PushConsumer)
+    pop_consumer = on_loop(client.Client.pop_consumer, then=PopConsumer)
     consumer = on_loop(client.Client.consumer)
     subscribe = on_loop(client.Client.subscribe, then=Subscription)
     lite_pull_consumer = on_loop(client.Client.lite_pull_consumer, then=LitePullConsumer)

@@ -66,7 +66,8 @@ async def test_bodies_may_be_as_long_as_the_broker_takes(ariane_broker: Embedded
 
 async def test_a_smaller_maximum_holds_on_every_way() -> None:
     async with running("a", orders=1) as cluster:
-        async with Client(cluster.name_server.address, message_bytes_max=10) as client:
+        client = Client(cluster.name_server.address, message_bytes_max=10)
+        async with client:
             await client.send("orders", b"0123456789")
             await client.send("orders", b"0123456789")  # by the shortcut
             for sending in (
@@ -86,7 +87,8 @@ async def test_a_smaller_maximum_holds_on_every_way() -> None:
 @pytest.mark.parametrize("is_known", [False, True], ids=["whole way", "shortcut"])
 async def test_a_broker_that_stopped_costs_one_attempt(*, is_known: bool) -> None:
     async with running("a", "b", orders=1) as cluster:
-        async with Client(cluster.name_server.address, timeout=6.0, retries=2) as client:
+        client = Client(cluster.name_server.address, timeout=6.0, retries=2)
+        async with client:
             if is_known:
                 for _ in range(8):
                     await client.send("orders", b"x")
