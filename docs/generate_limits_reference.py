@@ -18,7 +18,8 @@ INTRODUCTION: Final = """\
 <!-- Written by docs/generate_limits_reference.py. Change the words there, then run it. -->
 
 Every time that something waits for and every bound that something meets, on one page. What can be
-set says how; the settings of servers with all their defaults are on [a page of their own](config.md).
+set says how; the settings of servers with all their defaults are on [a page of their
+own](config.md).
 """
 
 
@@ -225,9 +226,11 @@ def _shown(where: str) -> str:
 def _default(kind: type, field: str) -> float | None:
     fields = getattr(kind, "__struct_fields__", None)
     if fields is not None:
-        defaults: tuple[float | None, ...] = kind.__struct_defaults__  # type: ignore[attr-defined]
-        return dict(zip(reversed(fields), reversed(defaults), strict=False))[field]
-    return kind.__dataclass_fields__[field].default  # type: ignore[attr-defined, no-any-return]
+        defaults = reversed(kind.__struct_defaults__)  # type: ignore[attr-defined]
+        found: float | None = dict(zip(reversed(fields), defaults, strict=False))[field]
+        return found
+    value: float | None = kind.__dataclass_fields__[field].default  # type: ignore[attr-defined]
+    return value
 
 
 def _bytes(count: int) -> str:
