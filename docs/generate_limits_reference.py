@@ -88,13 +88,13 @@ SECTIONS: Final[dict[str, tuple[Row, ...]]] = {
     "Consuming with handlers and loops": (
         Row(CLIENT + "consuming:CONCURRENCY", "messages handled at a time", "`concurrency=`"),
         Row(
-            CLIENT + "push_consumer:ConsumerOptions.timeout_s",
+            CLIENT + "consumer_options:ConsumerOptions.timeout_s",
             "a message waits and is worked on here; then it is given to others",
             "`timeout=`",
         ),
         Row(CLIENT + "push_consumer:STUCK_CHECK_S", "between two looks for those that took longer"),
         Row(
-            CLIENT + "push_consumer:ConsumerOptions.drain_s",
+            CLIENT + "consumer_options:ConsumerOptions.drain_s",
             "handlers may end when a consumer closes",
             "`drain=`",
         ),
@@ -114,13 +114,13 @@ SECTIONS: Final[dict[str, tuple[Row, ...]]] = {
             "`limits=Limits(span_max=...)`",
         ),
         Row(
-            CLIENT + "push_consumer:ConsumerOptions.pull_count_max",
+            CLIENT + "consumer_options:ConsumerOptions.pull_count_max",
             "messages of a pull",
             "`pull_count_max=`; brokers: `maxTransferCountOnMessageInMemory`",
         ),
         Row(CLIENT + "pulling:BYTES_MAX", "bytes of a pull"),
         Row(
-            CLIENT + "push_consumer:ConsumerOptions.pull_interval_s",
+            CLIENT + "consumer_options:ConsumerOptions.pull_interval_s",
             "after a pull that brought something",
             "`pull_interval=`",
         ),

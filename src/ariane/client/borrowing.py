@@ -176,6 +176,8 @@ class Borrowing:
                 await self.lending.ack(left)
             except ClientError as error:
                 log.warning("not acknowledged yet group=%s: %s", self.group, error)
+                if self.is_ending:
+                    break  # they come again, which is better than to wait for their time here
                 await self.session.sleep(ACK_AGAIN_S)
         for message in messages:
             self.forget(message)

@@ -10,11 +10,11 @@ import msgspec
 
 from ariane.client.batch_delivery import Batches
 from ariane.client.borrowing import PopOptions
+from ariane.client.consumer_options import ConsumerOptions
 from ariane.client.dead_letters import DeadLetterHook, Reject
 from ariane.client.delivery import Delivery, Handler, Tasks, is_async
 from ariane.client.keywords import refuse_unknown
 from ariane.client.process_queue import Limits
-from ariane.client.push_consumer import ConsumerOptions
 from ariane.client.rebalance import Strategy
 from ariane.client.received import ReceivedMessage
 from ariane.client.retrying import Retry

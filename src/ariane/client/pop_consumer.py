@@ -103,6 +103,9 @@ class PopConsumer:
             raise ClientError("the consumer has no topic; subscribe it to one")
         self._is_started = True
         await self._registry.add(self)
+        if self.is_closing:  # while another consumer of the group was still leaving
+            self._registry.remove(self)
+            raise ClientError("the consumer was closed before it had begun")
         self.session.before_close.append(self.close)
         self.started_at_ms = self.session.clock.wall_ms()
         self._lending.meet()
