@@ -1,24 +1,45 @@
 from ariane import sync as sync
+from ariane.client import AccessDenied as AccessDenied
 from ariane.client import Admin as Admin
+from ariane.client import ArianeError as ArianeError
+from ariane.client import BrokerBusy as BrokerBusy
+from ariane.client import BrokerUnavailable as BrokerUnavailable
 from ariane.client import Client as Client
+from ariane.client import ClientError as ClientError
+from ariane.client import ConnectionLost as ConnectionLost
 from ariane.client import Dedup as Dedup
+from ariane.client import GroupLag as GroupLag
+from ariane.client import InvalidArgument as InvalidArgument
+from ariane.client import InvalidMessage as InvalidMessage
 from ariane.client import Limits as Limits
 from ariane.client import LitePullConsumer as LitePullConsumer
+from ariane.client import Member as Member
 from ariane.client import MemoryStore as MemoryStore
 from ariane.client import Message as Message
 from ariane.client import MessageQueue as MessageQueue
+from ariane.client import MessageRefused as MessageRefused
+from ariane.client import MessageType as MessageType
+from ariane.client import Middleware as Middleware
+from ariane.client import Outgoing as Outgoing
+from ariane.client import PolledMessage as PolledMessage
 from ariane.client import PopConsumer as PopConsumer
 from ariane.client import Producer as Producer
 from ariane.client import PullConsumer as PullConsumer
 from ariane.client import Pulled as Pulled
 from ariane.client import PullStatus as PullStatus
 from ariane.client import PushConsumer as PushConsumer
+from ariane.client import QueueLag as QueueLag
+from ariane.client import QueueMove as QueueMove
 from ariane.client import QueueStats as QueueStats
+from ariane.client import Readable as Readable
 from ariane.client import ReceivedMessage as ReceivedMessage
 from ariane.client import RedisStore as RedisStore
 from ariane.client import Reject as Reject
+from ariane.client import RequestFailed as RequestFailed
+from ariane.client import RequestTimeout as RequestTimeout
 from ariane.client import Retry as Retry
 from ariane.client import RetryLater as RetryLater
+from ariane.client import RouteNotFound as RouteNotFound
 from ariane.client import Selector as Selector
 from ariane.client import SendReceipt as SendReceipt
 from ariane.client import SendStatus as SendStatus
@@ -33,30 +54,54 @@ from ariane.client import Track as Track
 from ariane.client import TrackType as TrackType
 from ariane.client import Transaction as Transaction
 from ariane.client import TransactionState as TransactionState
+from ariane.client import UnknownGroup as UnknownGroup
+from ariane.client import UnknownTopic as UnknownTopic
+from ariane.client import UnreadableBody as UnreadableBody
 from ariane.client import by_hash as by_hash
 from ariane.client import rebalance as strategies
 
 __all__ = [
+    "AccessDenied",
     "Admin",
+    "ArianeError",
+    "BrokerBusy",
+    "BrokerUnavailable",
     "Client",
+    "ClientError",
+    "ConnectionLost",
     "Dedup",
+    "GroupLag",
+    "InvalidArgument",
+    "InvalidMessage",
     "Limits",
     "LitePullConsumer",
+    "Member",
     "MemoryStore",
     "Message",
     "MessageQueue",
+    "MessageRefused",
+    "MessageType",
+    "Middleware",
+    "Outgoing",
+    "PolledMessage",
     "PopConsumer",
     "Producer",
     "PullConsumer",
     "PullStatus",
     "Pulled",
     "PushConsumer",
+    "QueueLag",
+    "QueueMove",
     "QueueStats",
+    "Readable",
     "ReceivedMessage",
     "RedisStore",
     "Reject",
+    "RequestFailed",
+    "RequestTimeout",
     "Retry",
     "RetryLater",
+    "RouteNotFound",
     "Selector",
     "SendReceipt",
     "SendStatus",
@@ -71,6 +116,9 @@ __all__ = [
     "TrackType",
     "Transaction",
     "TransactionState",
+    "UnknownGroup",
+    "UnknownTopic",
+    "UnreadableBody",
     "by_hash",
     "strategies",
     "sync",

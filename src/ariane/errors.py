@@ -24,8 +24,9 @@ ArianeError
 │   │   ├── UnknownTopic
 │   │   ├── UnknownGroup
 │   │   └── MessageRefused     no broker will take this message as it is
-│   └── InvalidArgument  a value that cannot be used; also a ValueError
-│       └── InvalidMessage     refused before it was sent
+│   ├── InvalidArgument  a value that cannot be used; also a ValueError
+│   │   └── InvalidMessage     refused before it was sent
+│   └── UnreadableBody   a message is not what it was read as; also a ValueError
 ├── DataLoss             a reader of ranges wants messages that are gone
 ├── AccessImpossible     a way to the bytes that was asked for cannot be had
 └── ConfigError
@@ -257,6 +258,10 @@ class InvalidArgument(ClientError, ValueError):
 
 class InvalidMessage(InvalidArgument):
     """A message that no broker would take; nothing was sent."""
+
+
+class UnreadableBody(ClientError, ValueError):
+    """A message whose body is not what it was read as; to try again does not help."""
 
 
 class DataLoss(ArianeError):

@@ -28,6 +28,7 @@ BatchHandler = Callable[[Sequence[ReceivedMessage]], Any]
 class Batches:
     """Calls a handler with lists of messages, up to `count` times at once."""
 
+    does_waiting_count = True
     on_settled = None
 
     def __init__(

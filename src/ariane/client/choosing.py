@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import msgspec
 
 from ariane.client.batch_delivery import Batches
-from ariane.client.borrowing import PopOptions
 from ariane.client.consumer_options import ConsumerOptions
 from ariane.client.dead_letters import DeadLetterHook, Reject
 from ariane.client.delivery import Delivery, Handler, Tasks, is_async
@@ -23,6 +22,9 @@ from ariane.client.starting import Start
 from ariane.client.thread_delivery import Threads
 from ariane.client.times import Duration, deprecated, seconds_of
 from ariane.errors import InvalidArgument, ProtocolError
+
+if TYPE_CHECKING:
+    from ariane.client.borrowing import PopOptions
 
 
 class Choices(TypedDict, total=False):
@@ -79,6 +81,8 @@ def options_of(choices: Choices) -> ConsumerOptions:
 
 def pop_options_of(choices: PopChoices) -> PopOptions:
     """The options that these choices mean."""
+    from ariane.client.borrowing import PopOptions  # noqa: PLC0415 - rarely needed
+
     given: dict[str, Any] = dict(choices)
     unknown = given.keys() - PopChoices.__annotations__.keys()
     if by_queue := sorted(unknown & Choices.__annotations__.keys()):

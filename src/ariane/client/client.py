@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from random import Random, SystemRandom  # noqa: TID251 - the client's dice; tests bring their own
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from ariane.client.admin import Admin
 from ariane.client.blocking import Forwarded
-from ariane.client.consume_trace import HandlerTrace, traced, traced_batch
 from ariane.client.consuming import Consuming
 from ariane.client.courier import Courier
 from ariane.client.messages import Body, Message, MessageFields
@@ -30,6 +29,10 @@ from ariane.clock import Clock, SystemClock
 from ariane.errors import InvalidArgument
 from ariane.protocol.bodies import MessageQueue
 from ariane.topics import TOOLS_GROUP, group_fault
+
+if TYPE_CHECKING:  # imported when it is asked for
+    from ariane.client.admin import Admin
+    from ariane.client.middleware import Middleware
 
 C = TypeVar("C", bound=Checker)
 
@@ -51,6 +54,7 @@ class Client(Consuming):
         *,
         group: str = DEFAULT_GROUP,  # the producer group of this client's own sends
         topics: Sequence[str] = (),  # that it sends to
+        middleware: Sequence[Middleware] = (),  # around sends and handlers, the outermost first
         clock: Clock | None = None,
         random: Random | None = None,
         **options: Unpack[SendOptions],
@@ -60,8 +64,8 @@ class Client(Consuming):
             clock=clock or SystemClock(),
             random=random or SystemRandom(),
         )
-        self.admin = Admin(self.session)
         self._settings = SendSettings().changed(options)
+        self._middleware = tuple(middleware)
         self._requests = Requests(self.session)
         self._checkers = Checkers(self.session)
         self._tracer: Tracer | None = None
@@ -166,7 +170,7 @@ class Client(Consuming):
         producer = self._producers.get((group, settings))
         if producer is None:
             tracer = self._own_tracer() if settings.trace else None
-            producer = Producer(
+            producer = self._new_producer(
                 self.session,
                 group,
                 settings,
@@ -180,7 +184,14 @@ class Client(Consuming):
             self.session.add_producer(group)
         return producer
 
-    # Reading.
+    # Reading and administration.
+
+    @cached_property
+    def admin(self) -> Admin:
+        """Administration of the cluster: topics, groups, messages, dead letters."""
+        from ariane.client.admin import Admin  # noqa: PLC0415 - as said above
+
+        return Admin(self.session)
 
     def pull_consumer(self, group: str = TOOLS_GROUP) -> PullConsumer:
         """A reader of queues; without a group one that only looks."""
@@ -188,11 +199,29 @@ class Client(Consuming):
 
     # Below: how it is done.
 
+    @property
+    def _new_producer(self) -> Callable[..., Producer]:
+        if not self._middleware:
+            return Producer
+        from ariane.client.middleware import BracketedProducer  # noqa: PLC0415 - rarely used
+
+        return partial(BracketedProducer, middleware=self._middleware)
+
     def _traced(
         self, handler: Callable[..., Any], group: str, *, is_batch: bool
     ) -> Callable[..., Any]:
+        if self._middleware:
+            from ariane.client.middleware import handled  # noqa: PLC0415 - rarely used
+
+            handler = handled(handler, group, self._middleware)
         if not self._settings.trace:
             return handler
+        from ariane.client.consume_trace import (  # noqa: PLC0415 - rarely used
+            HandlerTrace,
+            traced,
+            traced_batch,
+        )
+
         trace = HandlerTrace(self.session, self._own_tracer(), group)
         return traced_batch(handler, trace) if is_batch else traced(handler, trace)
 

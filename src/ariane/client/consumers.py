@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import Protocol
 
-from ariane.client.received import ReceivedMessage
+from ariane.client.received import PolledMessage, ReceivedMessage
 from ariane.client.records import decode
 from ariane.client.session import Session
 from ariane.codes import RequestCode, ResponseCode
@@ -196,7 +196,7 @@ class DirectHolder:
         self.was_refused = False
         self._broker_name = broker_name
 
-    def queue_of(self, message: ReceivedMessage) -> MessageQueue:
+    def queue_of(self, message: PolledMessage) -> MessageQueue:
         """The queue it came from."""
         return MessageQueue(
             topic=message.stored_topic,

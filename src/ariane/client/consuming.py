@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from ariane.client.choosing import (
     AllChoices,
@@ -21,28 +21,29 @@ from ariane.client.choosing import (
 )
 from ariane.client.consumers import Registry
 from ariane.client.delivery import Delivery, Loop, is_async
-from ariane.client.lite_pull_consumer import LitePullConsumer
 from ariane.client.looping import Subscription
-from ariane.client.pop_consumer import PopConsumer
 from ariane.client.process_queue import Limits
 from ariane.client.push_consumer import PushConsumer
 from ariane.client.rebalance import Strategy
 from ariane.client.received import ReceivedMessage
 from ariane.client.retrying import Retry
 from ariane.client.session import Session
-from ariane.client.simple_consumer import SimpleConsumer
 from ariane.client.starting import Start
 from ariane.client.subscription import EVERYTHING, topics_of
 from ariane.client.times import Duration
 from ariane.errors import ClientError, InvalidArgument
 
+if TYPE_CHECKING:  # imported when one is made
+    from ariane.client.lite_pull_consumer import LitePullConsumer
+    from ariane.client.pop_consumer import PopConsumer
+    from ariane.client.simple_consumer import SimpleConsumer
+
+    Handling = PushConsumer | PopConsumer
+
 CONCURRENCY: Final = 20
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 H = TypeVar("H", bound=Callable[..., Any])
-
-
-Handling = PushConsumer | PopConsumer
 
 
 @dataclass(slots=True)
@@ -112,6 +113,8 @@ class Consuming:
         Members may be more than queues, and one that hangs holds up what it has been lent, for
         `invisible` at most. There is no order. The rest is as with `push_consumer`.
         """
+        from ariane.client.pop_consumer import PopConsumer  # noqa: PLC0415 - as above
+
         return PopConsumer(
             self.session,
             self._registry,
@@ -213,6 +216,8 @@ class Consuming:
         limits: Limits | None = None,
     ) -> LitePullConsumer:
         """A member of the group that is polled; subscribe it, or start it and assign queues."""
+        from ariane.client.lite_pull_consumer import LitePullConsumer  # noqa: PLC0415 - as above
+
         return LitePullConsumer(
             self.session,
             self._registry,
@@ -221,7 +226,6 @@ class Consuming:
             start=start,
             strategy=strategy,
             limits=limits,
-            message_kind=self.message_kind,
         )
 
     def simple_consumer(
@@ -233,6 +237,8 @@ class Consuming:
         retry: Retry | None = None,
     ) -> SimpleConsumer:
         """A member of the group that is lent messages; subscribe it, then `receive`."""
+        from ariane.client.simple_consumer import SimpleConsumer  # noqa: PLC0415 - as above
+
         return SimpleConsumer(
             self.session,
             group,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ariane.client.delivery import is_async
 from ariane.client.received import ReceivedMessage
-from ariane.errors import ProtocolError
+from ariane.errors import ProtocolError, UnreadableBody
 
 REASON: Final = "DEAD_LETTER_REASON"  # the property that says why no try would have helped
 REASON_LENGTH_MAX: Final = 500
@@ -28,6 +28,8 @@ def rejection(message: ReceivedMessage, error: Exception) -> str | None:
     """Why the message need not be tried again; None when that may help."""
     if isinstance(error, Reject):
         return str(error) or "rejected"
+    if isinstance(error, UnreadableBody):
+        return str(error)
     if isinstance(error, ProtocolError):
         try:
             _ = message.body

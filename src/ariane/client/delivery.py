@@ -54,6 +54,11 @@ class Source(Protocol):
 class Delivery(Protocol):
     """Takes messages to where they are consumed."""
 
+    @property
+    def does_waiting_count(self) -> bool:
+        """Whether what waits for too long is for others to consume."""
+        ...
+
     def start(self) -> None:
         """Begin to."""
         ...
@@ -94,6 +99,7 @@ def source_of(message: ReceivedMessage) -> Source:
 class Tasks:
     """Calls a handler that awaits, from as many tasks as may run at once."""
 
+    does_waiting_count = True
     on_settled = None
 
     def __init__(self, handler: AsyncHandler, *, count: int, clock: Clock) -> None:
@@ -183,7 +189,9 @@ class Tasks:
 
 
 class Loop:
-    """Gives messages to whoever asks for the next one."""
+    """Gives messages to whoever asks for the next one, and when is his affair."""
+
+    does_waiting_count = False
 
     def __init__(self, *, unsettled_max: int | None = None) -> None:
         if unsettled_max is not None and unsettled_max < 1:

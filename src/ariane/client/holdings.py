@@ -106,7 +106,9 @@ class Holdings:
         """Give messages back that have waited and been worked on here for too long."""
         now_s, timeout_s = self._desk.session.clock.monotonic_s(), self._desk.timeout_s
         for reader in self._readers.values():
-            for message in reader.process.stuck(now_s=now_s, timeout_s=timeout_s):
+            for message in reader.process.stuck(
+                now_s=now_s, timeout_s=timeout_s, waiting=self._desk.delivery.does_waiting_count
+            ):
                 log.warning(
                     "%s in %g s group=%s %r",
                     "handler has not ended" if message.is_started else "no handler was free",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from ariane.client.popping import Handle, batch_acks, give_handles
-from ariane.client.received import ReceivedMessage
+from ariane.client.received import PolledMessage, ReceivedMessage
 from ariane.client.records import decode
 from ariane.client.retrying import LEVEL_DELAYS_S, Retry, SendBack
 from ariane.client.routes import MASTER_ID, Address
@@ -66,7 +66,7 @@ class Lender:
         self.attempt_id: str | None = None  # of a pop whose answer was lost
         self._lending = lending
 
-    def queue_of(self, message: ReceivedMessage) -> MessageQueue:
+    def queue_of(self, message: PolledMessage) -> MessageQueue:
         """The queue it came from."""
         return MessageQueue(
             topic=self.topic, broker_name=self.broker_name, queue_id=message.queue_id

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 from ariane.client.closing import Closing
 from ariane.client.consumers import Registry
@@ -24,7 +24,7 @@ from ariane.client.offset_stores import RemoteOffsets
 from ariane.client.process_queue import Limits
 from ariane.client.pulling import COUNT_MAX, Puller
 from ariane.client.rebalance import Average, Strategy
-from ariane.client.received import ReceivedMessage
+from ariane.client.received import PolledMessage, ReceivedMessage
 from ariane.client.session import Session
 from ariane.client.starting import Start, first_position
 from ariane.client.subscription import (
@@ -50,6 +50,7 @@ class LitePullConsumer:
     """Polls queues for one consumer group; made by `Client.lite_pull_consumer`."""
 
     is_orderly = False
+    message_kind = ReceivedMessage  # which no broker can have it consume
 
     def __init__(
         self,
@@ -61,18 +62,17 @@ class LitePullConsumer:
         start: Start = Start.LAST,
         strategy: Strategy | None = None,
         limits: Limits | None = None,
-        message_kind: type[ReceivedMessage] = ReceivedMessage,
     ) -> None:
         if fault := group_fault(group):
             raise InvalidArgument(fault)
         self.group = group
-        self.message_kind = message_kind
         self._session = session
         self._registry = registry
         self._auto_commit = auto_commit
         self._start = start
         self._store = RemoteOffsets(session, group)
-        self._puller = Puller(session, group, is_lite=True, message_kind=message_kind)
+        kind = cast("type[ReceivedMessage]", PolledMessage)  # which nobody here settles
+        self._puller = Puller(session, group, is_lite=True, message_kind=kind)
         self._filters: dict[str, tuple[Filter, int]] = {}
         self._topics: set[str] = set()  # subscribed, rather than assigned
         self._readers: dict[MessageQueue, LiteReader] = {}
@@ -201,7 +201,7 @@ class LitePullConsumer:
     @renamed(timeout_s="timeout")
     async def poll(
         self, timeout: Duration = POLL_S, *, count_max: int = COUNT_MAX
-    ) -> list[ReceivedMessage]:
+    ) -> list[PolledMessage]:
         """Messages that are there, or the first to come; none when the time is up."""
         timeout_s = seconds_of(timeout)
         self._check_started()
@@ -209,7 +209,7 @@ class LitePullConsumer:
         await asyncio.sleep(0)  # who polls without a pause must not keep pulls from going on
         if not self._any_ready() and timeout_s > 0:
             await self._wait(timeout_s)
-        polled: list[ReceivedMessage] = []
+        polled: list[PolledMessage] = []
         readers = [reader for reader in self._readers.values() if reader.has_some()]
         first = next(self._turn) % len(readers) if readers else 0
         for reader in readers[first:] + readers[:first]:

@@ -11,11 +11,10 @@ from ariane.client.process_queue import Limits, ProcessQueue
 from ariane.client.pull_consumer import PullStatus
 from ariane.client.pull_loop import PullLoop
 from ariane.client.pulling import Fetched, Puller
-from ariane.client.received import ReceivedMessage
+from ariane.client.received import PolledMessage, ReceivedMessage
 from ariane.client.routes import Address
 from ariane.client.session import Session
 from ariane.client.subscription import Filter
-from ariane.errors import ClientError
 from ariane.protocol.message_queue import MessageQueue
 
 
@@ -83,9 +82,9 @@ class LiteReader:
         """Whether there is something to poll."""
         return bool(self._ready) and not self.is_paused
 
-    def poll(self, count_max: int) -> list[ReceivedMessage]:
+    def poll(self, count_max: int) -> list[PolledMessage]:
         """Up to so many messages; they count as consumed when the next poll begins."""
-        polled: list[ReceivedMessage] = []
+        polled: list[PolledMessage] = []
         while self._ready and len(polled) < count_max:
             message = self._ready.popleft()
             self.process.finish(message)
@@ -132,18 +131,8 @@ class LiteReader:
     async def meet_again(self, address: Address) -> None:
         """The broker hears of us by the next heartbeat; pulls bring their filter along."""
 
-    # What whoever has a message asks and says.
+    # What whoever has a message asks.
 
-    def queue_of(self, message: ReceivedMessage) -> MessageQueue:
+    def queue_of(self, message: PolledMessage) -> MessageQueue:
         """The queue it came from."""
         return self.queue
-
-    async def ack(self, message: ReceivedMessage) -> None:
-        """Polled is enough."""
-
-    async def nack(self, message: ReceivedMessage, delay_s: float | None) -> None:
-        """Cannot be done."""
-        raise ClientError("a lite pull consumer does not give messages back; seek to read it again")
-
-    async def extend(self, message: ReceivedMessage, for_s: float | None) -> None:
-        """It may take any time."""

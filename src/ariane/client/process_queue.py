@@ -135,8 +135,10 @@ class ProcessQueue:
             return f"the oldest message waits {self.span} offsets back, over {limits.span_max}"
         return None
 
-    def stuck(self, *, now_s: float, timeout_s: float) -> list[ReceivedMessage]:
-        """Messages that have been seen here, waiting or at work, for `timeout_s`.
+    def stuck(
+        self, *, now_s: float, timeout_s: float, waiting: bool = True
+    ) -> list[ReceivedMessage]:
+        """Messages that have been seen here for `timeout_s`: at work, or `waiting` for it too.
 
         A message is watched from the first call that finds it, so that taking and starting one
         costs no look at the clock.
@@ -144,7 +146,7 @@ class ProcessQueue:
         noticed_s = {
             message.queue_offset: self._noticed_s.get(message.queue_offset, now_s)
             for message in self._unfinished
-            if not message.is_done
+            if not message.is_done and (waiting or message.is_started)
         }
         self._noticed_s = noticed_s
         return [

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from ariane.client.process_queue import Limits, ProcessQueue
 from ariane.client.pulling import COUNT_MAX, Fetched, Puller
-from ariane.client.received import Holder
+from ariane.client.received import Origin
 from ariane.client.routes import Address
 from ariane.client.session import Session
 from ariane.client.subscription import Filter
@@ -72,7 +72,7 @@ class PullLoop:
         session: Session,
         puller: Puller,
         owner: Pulled,
-        holder: Holder,
+        holder: Origin,
         *,
         limits: Limits,
         may_pull: asyncio.Event,

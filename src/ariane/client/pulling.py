@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ariane.client.pull_consumer import OFFSET_TIMEOUT_S, PullStatus
-from ariane.client.received import Holder, ReceivedMessage
+from ariane.client.received import Origin, ReceivedMessage
 from ariane.client.records import decode
 from ariane.client.replicas import ask_any
 from ariane.client.routes import MASTER_ID, Address
@@ -73,7 +73,7 @@ class Puller:
         position: int,
         wanted: Filter,
         *,
-        holder: Holder,
+        holder: Origin,
         version: int,
         commit_offset: int | None = None,
         count_max: int = COUNT_MAX,

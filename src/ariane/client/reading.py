@@ -20,7 +20,7 @@ from ariane.client.process_queue import Limits, ProcessQueue
 from ariane.client.pull_consumer import PullStatus
 from ariane.client.pull_loop import PullLoop
 from ariane.client.pulling import Fetched, Puller
-from ariane.client.received import ReceivedMessage
+from ariane.client.received import PolledMessage, ReceivedMessage
 from ariane.client.retrying import RetryLater, SendBack
 from ariane.client.routes import Address
 from ariane.client.session import Session
@@ -174,7 +174,7 @@ class Reader:
 
     # What whoever has the message asks and says.
 
-    def queue_of(self, message: ReceivedMessage) -> MessageQueue:
+    def queue_of(self, message: PolledMessage) -> MessageQueue:
         """The queue it came from."""
         return self.queue
 

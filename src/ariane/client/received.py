@@ -1,13 +1,13 @@
-"""A message as a consumer gets it, and how it says what became of it.
+"""Messages as consumers get them, and how one says what became of it.
 
-Every message is settled once, by `ack` or `nack`; what was not is delivered again some day.
-`async with message:` does it by how the block ends.
+What a lite pull consumer polls is only read: its progress is a position. Every message that a
+member of a group receives is settled once, by `ack` or `nack`; what was not is delivered again some
+day. `async with message:` does it by how the block ends.
 """
 
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -19,19 +19,24 @@ from ariane.protocol.compression import inflate_body
 from ariane.protocol.identifiers import Host, decode_host, encode_offset_id
 from ariane.protocol.message import BODY_BYTES_MAX
 from ariane.protocol.message_queue import MessageQueue
+from ariane.protocol.readable import Readable
 from ariane.topics import RETRY_PREFIX
 
 
-class Holder(Protocol):
+class Origin(Protocol):
+    """Whoever gave a message out."""
+
+    def queue_of(self, message: PolledMessage) -> MessageQueue:
+        """The queue it came from."""
+        ...
+
+
+class Holder(Origin, Protocol):
     """Whoever gave a message out and waits to hear what became of it."""
 
     @property
     def session(self) -> Session:
         """The client that it came to."""
-        ...
-
-    def queue_of(self, message: ReceivedMessage) -> MessageQueue:
-        """The queue it came from."""
         ...
 
     async def ack(self, message: ReceivedMessage) -> None:
@@ -47,13 +52,12 @@ class Holder(Protocol):
         ...
 
 
-class ReceivedMessage(Record):
-    """One message to consume."""
+class PolledMessage(Record, Readable):
+    """One message to read; nobody waits to hear what became of it."""
 
-    __slots__ = ("handle", "inflated_body")
+    __slots__ = ("inflated_body",)
 
-    holder: Holder
-    handle: str  # what a message that is only lent is known by; the others have none
+    holder: Origin
 
     @property
     def topic(self) -> str:
@@ -116,6 +120,23 @@ class ReceivedMessage(Record):
         """The broker that stored it."""
         return decode_host(self.store_host_bytes)
 
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(topic={self.topic!r} queue_id={self.queue_id}"
+            f" queue_offset={self.queue_offset} message_id={self.message_id!r}"
+            f" tags={self.tags!r} tries={self.reconsume_times + 1}"
+            f" body={len(self.stored_body)} bytes)"
+        )
+
+
+class ReceivedMessage(PolledMessage):
+    """One message to consume: read it, then say what became of it."""
+
+    __slots__ = ("handle",)
+
+    holder: Holder
+    handle: str  # what a message that is only lent is known by; the others have none
+
     @property
     def is_settled(self) -> bool:
         """Whether it has been said what became of it."""
@@ -124,16 +145,6 @@ class ReceivedMessage(Record):
     async def ack(self) -> None:
         """Say that it has been consumed."""
         await self.holder.ack(self)
-
-    @property
-    def born_at(self) -> datetime:
-        """When it was sent, by its producer's clock."""
-        return datetime.fromtimestamp(self.born_at_ms / 1000, UTC)
-
-    @property
-    def stored_at(self) -> datetime:
-        """When its broker stored it."""
-        return datetime.fromtimestamp(self.stored_at_ms / 1000, UTC)
 
     @renamed(delay_s="delay")
     async def nack(self, delay: Duration | None = None) -> None:
@@ -161,11 +172,3 @@ class ReceivedMessage(Record):
         elif issubclass(kind, Exception | asyncio.CancelledError):
             # Whole even when cancelled once more: else it would stay unsettled until it is stuck.
             await asyncio.shield(self.holder.nack(self, None))
-
-    def __repr__(self) -> str:
-        return (
-            f"ReceivedMessage(topic={self.topic!r} queue_id={self.queue_id}"
-            f" queue_offset={self.queue_offset} message_id={self.message_id!r}"
-            f" tags={self.tags!r} tries={self.reconsume_times + 1}"
-            f" body={len(self.stored_body)} bytes)"
-        )

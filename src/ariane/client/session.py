@@ -251,6 +251,10 @@ class Session:
             raise RequestFailed.of(answer.code, f"{answer.remark or ''} [{address}]".strip())
         return answer
 
+    def give_time(self, seconds: float) -> None:
+        """Let whatever waits for its answer, but for sends, wait so much longer."""
+        self._pool.give_time(seconds)
+
     async def post(self, address: Address, command: Command) -> None:
         """Send a one-way request; nobody will ever say whether it arrived."""
         connection = await self._connection(address, REQUEST_TIMEOUT_S)

@@ -10,9 +10,10 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from random import Random  # noqa: TID251 - the type; the instance is injected
 from types import FrameType, TracebackType
-from typing import Final, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Final, Self, TypeVar, Unpack, cast
 
 from ariane.client import client
 from ariane.client.blocking import Blocking, Forwarded, blocking, on_loop
@@ -20,9 +21,10 @@ from ariane.client.consuming import SIGNALS
 from ariane.client.direct import DirectLines
 from ariane.client.loop_thread import LoopThread
 from ariane.client.producer import DEFAULT_GROUP
+from ariane.client.received import ReceivedMessage as AsyncMessage
+from ariane.client.session import Session
 from ariane.client.settings import SendOptions
 from ariane.client.sync_consumers import (
-    Admin,
     LitePullConsumer,
     PopConsumer,
     PullConsumer,
@@ -37,7 +39,6 @@ from ariane.clock import Clock
 from ariane.protocol.message import StoredMessage
 
 __all__ = [
-    "Admin",
     "BlockingTransaction",
     "Client",
     "LitePullConsumer",
@@ -50,6 +51,10 @@ __all__ = [
     "SimpleConsumer",
     "Subscription",
 ]
+
+if TYPE_CHECKING:
+    from ariane.client.middleware import Middleware
+    from ariane.client.sync_admin import Admin
 
 SIGNAL_CHECK_S: Final = 0.5
 
@@ -70,20 +75,26 @@ class Client(Blocking[client.Client]):
         *,
         group: str = DEFAULT_GROUP,
         topics: Sequence[str] = (),
+        middleware: Sequence[Middleware] = (),
         clock: Clock | None = None,
         random: Random | None = None,
         **options: Unpack[SendOptions],
     ) -> None:
         self._twin = client.Client(
-            name_servers, group=group, topics=topics, clock=clock, random=random, **options
+            name_servers,
+            group=group,
+            topics=topics,
+            middleware=middleware,
+            clock=clock,
+            random=random,
+            **options,
         )
-        self._twin.message_kind = ReceivedMessage
+        self._twin.message_kind = cast("type[AsyncMessage]", ReceivedMessage)
         self._twin.may_handlers_await = False
         self._thread = self._twin.session.thread = LoopThread()
         self._lines = DirectLines(self._twin.session.clock)
         # Before it opens: nobody need hear of it yet.
         self._producer = Producer(self._twin.producer(group), self)
-        self.admin = Admin(self._twin.admin, self)
         try:
             self._thread.run(self._twin.open())
         except BaseException:
@@ -113,6 +124,11 @@ class Client(Blocking[client.Client]):
             self._thread.stop()
             self._lines.close()
 
+    @property
+    def session(self) -> Session:
+        """The connections it shares with all that is made from it; they belong to its thread."""
+        return self._twin.session
+
     # Sending. Each is the method of `Producer`, for this client's own group.
 
     send = Forwarded(Producer.send)
@@ -140,6 +156,13 @@ class Client(Blocking[client.Client]):
     checked_elsewhere = on_loop(client.Client.checked_elsewhere)
 
     # Reading.
+
+    @cached_property
+    def admin(self) -> Admin:
+        """Administration of the cluster: topics, groups, messages, dead letters."""
+        from ariane.client.sync_admin import Admin  # noqa: PLC0415 - imported when asked for
+
+        return Admin(self._twin.admin, self)
 
     pull_consumer = on_loop(client.Client.pull_consumer, then=PullConsumer)
 

@@ -1,4 +1,4 @@
-"""The blocking twins of the consumers and of `Admin`, and the messages that consumers bring.
+"""The blocking twins of the consumers, and the messages that they bring.
 
 A handler runs on threads, and what a message is told there is passed on to the loop's thread.
 """
@@ -9,40 +9,43 @@ from collections.abc import Coroutine, Iterator
 from types import TracebackType
 from typing import Any, Self, cast
 
-from ariane.client import (
-    admin,
-    looping,
-    pop_consumer,
-    pull_consumer,
-    push_consumer,
-    simple_consumer,
-)
 from ariane.client import lite_pull_consumer as lite
+from ariane.client import looping, pop_consumer, pull_consumer, push_consumer, simple_consumer
 from ariane.client.blocking import Blocking, BlockingScope, blocking, on_loop
+from ariane.client.received import Holder, PolledMessage
 from ariane.client.received import ReceivedMessage as AsyncMessage
 from ariane.client.times import Duration, renamed, seconds_of
 from ariane.errors import ClientError
 from ariane.protocol.bodies import MessageQueue
 
 
-class ReceivedMessage(AsyncMessage):
+class ReceivedMessage(PolledMessage):
     """One message to consume, settled by calls that block; `with message:` settles it too."""
 
-    __slots__ = ()
+    __slots__ = ("handle",)
 
-    def ack(self) -> None:  # type: ignore[override]  # the same, for those who cannot await
+    holder: Holder
+    handle: str
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it has been said what became of it."""
+        return self.is_done
+
+    def ack(self) -> None:
         """Say that it has been consumed."""
-        self._wait(self.holder.ack(self))
+        self._wait(self.holder.ack(self._awaited))
 
     @renamed(delay_s="delay")
-    def nack(self, delay: Duration | None = None) -> None:  # type: ignore[override]
+    def nack(self, delay: Duration | None = None) -> None:
         """Say that it has not been consumed: deliver it again, after `delay` or as is usual."""
-        self._wait(self.holder.nack(self, None if delay is None else seconds_of(delay)))
+        self._wait(self.holder.nack(self._awaited, None if delay is None else seconds_of(delay)))
 
     @renamed(for_s="duration")
-    def extend(self, duration: Duration | None = None) -> None:  # type: ignore[override]
+    def extend(self, duration: Duration | None = None) -> None:
         """Ask for more time: so much from now on, or as much again as there was."""
-        self._wait(self.holder.extend(self, None if duration is None else seconds_of(duration)))
+        for_s = None if duration is None else seconds_of(duration)
+        self._wait(self.holder.extend(self._awaited, for_s))
 
     def __enter__(self) -> Self:
         return self
@@ -59,6 +62,11 @@ class ReceivedMessage(AsyncMessage):
             self.ack()
         else:  # also when interrupted: cancelled is given back
             self.nack()
+
+    @property
+    def _awaited(self) -> AsyncMessage:
+        """As its holder takes it, who only reads it and notes that it is done."""
+        return cast("AsyncMessage", self)
 
     def _wait(self, work: Coroutine[Any, Any, None]) -> None:
         session = self.holder.session
@@ -144,7 +152,7 @@ class LitePullConsumer(BlockingScope[lite.LitePullConsumer]):
         self.group = twin.group
 
     start = blocking(lite.LitePullConsumer.start)
-    poll = blocking(lite.LitePullConsumer.poll, then=_for_threads)
+    poll = blocking(lite.LitePullConsumer.poll)
     commit = blocking(lite.LitePullConsumer.commit)
     committed = blocking(lite.LitePullConsumer.committed)
     assign = blocking(lite.LitePullConsumer.assign)
@@ -198,21 +206,3 @@ class PullConsumer(Blocking[pull_consumer.PullConsumer]):
     offset_at = blocking(pull_consumer.PullConsumer.offset_at)
     committed = blocking(pull_consumer.PullConsumer.committed)
     commit = blocking(pull_consumer.PullConsumer.commit)
-
-
-class Admin(Blocking[admin.Admin]):
-    """The blocking twin of `ariane.client.Admin`."""
-
-    cluster = blocking(admin.Admin.cluster)
-    broker_facts = blocking(admin.Admin.broker_facts)
-    topics = blocking(admin.Admin.topics)
-    system_topics = blocking(admin.Admin.system_topics)
-    topic_route = blocking(admin.Admin.topic_route)
-    create_topic = blocking(admin.Admin.create_topic)
-    delete_topic = blocking(admin.Admin.delete_topic)
-    topic_stats = blocking(admin.Admin.topic_stats)
-    message = blocking(admin.Admin.message)
-    resume_transaction = blocking(admin.Admin.resume_transaction)
-    track = blocking(admin.Admin.track)
-    find = blocking(admin.Admin.find)
-    find_by_id = blocking(admin.Admin.find_by_id)

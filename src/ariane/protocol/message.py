@@ -28,12 +28,14 @@ from ariane.protocol.identifiers import (
 from ariane.protocol.limits import SHORT_MAX
 from ariane.protocol.properties import (
     KEYS,
+    SHARDING_KEY,
     TAGS,
     UNIQUE_KEY,
     decode_properties,
     encode_properties,
     stored_properties_of,
 )
+from ariane.protocol.readable import Readable
 
 __all__ = [
     "BatchEntry",
@@ -77,8 +79,8 @@ _BYTE: Final = struct.Struct(">B")
 _BATCH_HEAD: Final = struct.Struct(">iiiii")  # total size, magic, body CRC, flag, body length
 
 
-class StoredMessage(msgspec.Struct, kw_only=True):
-    """One record of the commit log."""
+class StoredMessage(msgspec.Struct, Readable, kw_only=True):
+    """One record of the commit log; it is only read."""
 
     topic: str
     queue_id: int
@@ -128,6 +130,11 @@ class StoredMessage(msgspec.Struct, kw_only=True):
     def keys(self) -> list[str]:
         """The keys to look it up by."""
         return self.properties.get(KEYS, "").split()
+
+    @property
+    def sharding_key(self) -> str | None:
+        """What its order was kept by."""
+        return self.properties.get(SHARDING_KEY)
 
 
 class BatchEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -141,6 +141,11 @@ class ConnectionPool:
         connection = self._connections.get(address)
         return None if connection is None or connection.is_closed else connection
 
+    def give_time(self, seconds: float) -> None:
+        """Let whatever waits for its answer wait so much longer."""
+        for connection in self._connections.values():
+            connection.give_time(seconds)
+
     async def get(self, address: str) -> Connection:
         """The connection to `address`, made now if need be; raises ConnectionLost."""
         connection = self.existing(address)

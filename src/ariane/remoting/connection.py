@@ -308,6 +308,11 @@ class Connection(asyncio.BufferedProtocol):
         """Close: what the peer sent cannot be read."""
         self._close_logged(str(error))
 
+    def give_time(self, seconds: float) -> None:
+        """Let whatever waits for its answer wait so much longer."""
+        for opaque, waiting in self._pending.items():
+            self._pending[opaque] = waiting._replace(deadline_s=waiting.deadline_s + seconds)
+
     def pause_writing(self) -> None:
         """The peer reads too slowly: read no more requests from it until it has caught up."""
         self._peer_is_slow = True

@@ -1,6 +1,7 @@
 """A real broker within a test: in this process, on a free port, with a clock that can be turned.
 
-Installed as a pytest plug-in: a test that takes the fixture `ariane_broker` has one to itself.
+Installed as a pytest plug-in: a test that takes the fixture `ariane_broker` has one to itself,
+and with `ariane_client` a client of it.
 `docs/guides/testing.md` shows how. What is here is imported when it is first used, so that a pytest
 run without such a test pays nothing.
 """
@@ -11,12 +12,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from ariane.testing.awaiting import AwaitedBroker
     from ariane.testing.embedded import EmbeddedBroker
     from ariane.testing.faults import Fault
 
-__all__ = ["EmbeddedBroker", "Fault"]
+__all__ = ["AwaitedBroker", "EmbeddedBroker", "Fault"]
 
-_MODULES: Final = {"EmbeddedBroker": "embedded", "Fault": "faults"}
+_MODULES: Final = {"AwaitedBroker": "awaiting", "EmbeddedBroker": "embedded", "Fault": "faults"}
 
 
 def __getattr__(name: str) -> object:

@@ -1,9 +1,10 @@
 """A name server and a broker in this process, on a thread of their own, with a clock that stands
 still until a test turns it.
 
-They are the real ones, on a disk in memory. Clients, blocking or not, live in real time; only the
-broker's delays, retries, timers, leases and expiries wait for `advance`. The one thing it spares
-clients is being taken for dead: whoever is connected counts as heard from, however far time jumps.
+They are the real ones, on a disk in memory. The broker's delays, retries, timers, leases and
+expiries wait for `advance`. Clients live in real time; those made by `client` have their clocks
+turned too. The one thing `advance` spares clients is being taken for dead: whoever is connected
+counts as heard from, however far time jumps.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from datetime import UTC, datetime
+from functools import cached_property
 from random import Random  # noqa: TID251 - seeded, so that runs are alike
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
 from ariane.broker.broker import Broker
 from ariane.client.times import Duration, renamed, seconds_of
@@ -25,30 +27,26 @@ from ariane.config import (
     NameServerConfig,
     StoreConfig,
     config_of,
-    unknown_key_warnings,
 )
 from ariane.disk import CrashMode, SimulatedDisk
-from ariane.errors import ConfigError
 from ariane.nameserver.server import NameServer
 from ariane.protocol.message import StoredMessage, decode_records
 from ariane.remoting.connection import ConnectionLimits
 from ariane.remoting.loop_timers import drive
 from ariane.testing.faults import DEFAULT_CODE, DEFAULT_REMARK, Fault, FaultSwitches, How
+from ariane.testing.settings import settings_of
+from ariane.testing.turning import TurnedClients, TurnedClock
+from ariane.testing.waiting import wait_until
+
+if TYPE_CHECKING:
+    import ariane
+    from ariane import sync
+    from ariane.client.settings import SendOptions
+    from ariane.testing.awaiting import AwaitedBroker
 
 T = TypeVar("T")
 
 HOST: Final = "127.0.0.1"
-# Small files: a broker is made for each test, and zeroing a gigabyte takes longer than most tests.
-SETTINGS: Final[dict[str, str]] = {
-    "mappedFileSizeCommitLog": str(8 << 20),
-    "mappedFileSizeConsumeQueue": str(20 * 1000),
-    "maxHashSlotNum": "1000",
-    "maxIndexNum": "4000",
-    # What is old enough goes as the clock is turned, at whatever hour of the day a test runs.
-    "deleteWhen": ";".join(f"{hour:02}" for hour in range(24)),
-    "vipChannelEnable": "false",
-}
-OWN_KEYS: Final = ("bindAddress", "brokerIP1", "listenPort", "namesrvAddr", "storePathRootDir")
 NEVER_MS: Final = 1 << 60
 PATIENT: Final = ConnectionLimits(idle_s=float("inf"), frame_s=float("inf"))
 STEPS_MAX: Final = 40  # in which a jump of the clock is made
@@ -56,7 +54,6 @@ STEP_MIN_S: Final = 0.125
 TURNS: Final = 8  # of the loop after a step: enough for a request to the name server and its answer
 FREQUENT_S: Final = 1.0  # what looks at least this often has looked when `advance` returns
 READ_COUNT: Final = 1000
-POLL_S: Final = 0.002
 
 
 class EmbeddedBroker:
@@ -67,13 +64,13 @@ class EmbeddedBroker:
     """
 
     def __init__(self, **settings: object) -> None:
-        self._settings = SETTINGS | {key: _text(value) for key, value in settings.items()}
-        _refuse_unusable(self._settings)
+        self._settings = settings_of(settings)
         self._clock = ManualClock(wall_ms=SystemClock().wall_ms())
         self._timers = Timers(self._clock)
         self._faults = FaultSwitches()
         self._disk = SimulatedDisk(now_s=lambda: self._clock.wall_ms() / 1000)
         self._random = Random(0)
+        self._turned = TurnedClients()
         self._broker: Broker | None = None
         self._name_server: NameServer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -133,6 +130,29 @@ class EmbeddedBroker:
         assert self._broker is not None, "the broker has not been started"
         return self._broker
 
+    # Who uses it.
+
+    @cached_property
+    def aio(self) -> AwaitedBroker:
+        """The same broker, for tests that await."""
+        from ariane.testing.awaiting import AwaitedBroker  # noqa: PLC0415 - which wraps this class
+
+        return AwaitedBroker(self)
+
+    def client(self, **options: Unpack[SendOptions]) -> ariane.Client:
+        """A client whose time `advance` turns, for an `async with` block."""
+        from ariane.client.client import Client  # noqa: PLC0415 - only its users pay for it
+
+        clock = TurnedClock()
+        return self._turned.added(Client(self.name_server, clock=clock, **options), clock)
+
+    def blocking_client(self, **options: Unpack[SendOptions]) -> sync.Client:
+        """A blocking client whose time `advance` turns, for a `with` block."""
+        from ariane.client.sync import Client  # noqa: PLC0415 - only its users pay for it
+
+        clock = TurnedClock()
+        return self._turned.added(Client(self.name_server, clock=clock, **options), clock)
+
     # Time.
 
     @property
@@ -145,6 +165,7 @@ class EmbeddedBroker:
 
         What clients do in answer takes real time, so wait for it before time goes on.
         """
+        self._turned.check()
         seconds = seconds_of(duration)
         if seconds < 0:
             raise ValueError(f"time goes forward only, so {seconds} s are not possible")
@@ -160,10 +181,10 @@ class EmbeddedBroker:
     def wait_for(self, topic: str, count: int, *, within: Duration = 5.0) -> list[StoredMessage]:
         """What is published in the topic, once there are at least `count` messages.
 
-        It blocks; an async test calls `await asyncio.to_thread(broker.wait_for, topic, count)`.
+        It blocks; an async test calls `await broker.aio.wait_for(topic, count)`.
         """
         within_s = seconds_of(within)
-        _wait(lambda: len(self.published(topic)), count, within_s, f"messages in {topic}")
+        wait_until(lambda: len(self.published(topic)), count, within_s, f"messages in {topic}")
         return self.published(topic)
 
     def requests(self, request: str | int) -> int:
@@ -174,7 +195,7 @@ class EmbeddedBroker:
     def wait_for_requests(self, request: str | int, count: int, *, within: Duration = 5.0) -> None:
         """Return once there were at least so many requests of a kind; it blocks as `wait_for`."""
         within_s = seconds_of(within)
-        _wait(lambda: self.requests(request), count, within_s, f"requests of {request!r}")
+        wait_until(lambda: self.requests(request), count, within_s, f"requests of {request!r}")
 
     # What is to go wrong.
 
@@ -285,10 +306,12 @@ class EmbeddedBroker:
         end_s = self._clock.monotonic_s() + seconds
         for step in reversed(range(steps)):
             now_s = self._clock.monotonic_s()
-            self._clock.advance((end_s - now_s) / (step + 1))
+            length_s = (end_s - now_s) / (step + 1)
+            self._clock.advance(length_s)
             self._hear_from_clients()
             self._timers.run_due()
             await self._settle()
+            await self._turned.turn(length_s)
         self._timers.hurry(FREQUENT_S)
         await self._settle()
 
@@ -323,25 +346,3 @@ class EmbeddedBroker:
                 assert found.next_offset > first, found.status
                 first = found.next_offset
         return sorted(messages, key=lambda message: message.log_offset)
-
-
-def _wait(count: Callable[[], int], wanted: int, within_s: float, what: str) -> None:
-    pause, clock = threading.Event(), SystemClock()
-    deadline_s = clock.monotonic_s() + within_s
-    while (found := count()) < wanted:
-        if clock.monotonic_s() > deadline_s:
-            raise AssertionError(f"{found} {what} after {within_s:g} s, not {wanted}")
-        pause.wait(POLL_S)
-
-
-def _refuse_unusable(settings: dict[str, str]) -> None:
-    for key in settings.keys() & set(OWN_KEYS):
-        raise ConfigError(f"setting {key} is decided by the broker of a test itself; leave it out")
-    for warning in unknown_key_warnings(settings, (BrokerConfig, StoreConfig)):
-        raise ConfigError(warning)
-    for kind in (BrokerConfig, StoreConfig):
-        config_of(kind, settings)
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,13 +1,16 @@
-"""The pytest plug-in: the fixture `ariane_broker` and the mark that gives it settings."""
+"""The pytest plug-in: fixtures of a broker and of its clients, and the mark that sets it up."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    import ariane
+    from ariane import sync
     from ariane.testing import EmbeddedBroker
 
 MARK = "ariane"
@@ -32,3 +35,18 @@ def ariane_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker]:
         settings |= mark.kwargs
     with EmbeddedBroker(**settings) as broker:
         yield broker
+
+
+@pytest.fixture
+def ariane_client(
+    request: pytest.FixtureRequest, ariane_broker: EmbeddedBroker
+) -> Iterator[ariane.Client | sync.Client]:
+    """A client of the test's broker; `advance` turns its clock too.
+
+    A test that awaits gets one that awaits, and opens it: `async with ariane_client:`.
+    """
+    if inspect.iscoroutinefunction(request.function):
+        yield ariane_broker.client()
+    else:
+        with ariane_broker.blocking_client() as client:
+            yield client

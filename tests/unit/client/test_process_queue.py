@@ -131,6 +131,15 @@ def test_a_message_that_nobody_started_is_given_to_others_too() -> None:
     assert queue.stuck(now_s=910, timeout_s=900) == [one]
 
 
+def test_a_message_that_a_loop_has_not_asked_for_is_not_stuck() -> None:
+    queue, (one,) = held(1, first=1)
+    queue.stuck(now_s=0, timeout_s=900, waiting=False)
+    assert queue.stuck(now_s=10_000, timeout_s=900, waiting=False) == []
+    one.is_started = True
+    queue.stuck(now_s=10_000, timeout_s=900, waiting=False)
+    assert queue.stuck(now_s=10_900, timeout_s=900, waiting=False) == [one]
+
+
 def test_a_lock_counts_for_thirty_seconds() -> None:
     queue, _ = held(1, first=1)
     assert not queue.has_lock(now_s=0)

@@ -25,7 +25,7 @@ TWINS = {
 INNER = {
     "begin_close", "consume_directly", "extend", "give_back", "is_closing", "is_orderly",
     "may_handlers_await", "message_kind", "offsets", "open", "parcel_alone", "rebalance", "reset",
-    "running_info", "subscriptions",
+    "running_info", "session", "subscriptions",
 }  # fmt: skip
 
 

@@ -11,10 +11,12 @@ import asyncio
 import contextlib
 import io
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from inspect import CO_COROUTINE
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -68,7 +70,9 @@ def test_code_runs_and_prints_what_the_page_says(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     make_topics(ariane_broker, TOPIC.findall(page.read_text()))
-    names: dict[str, object] = {"__name__": "__guide__"}
+    module = ModuleType("__guide__")  # where some libraries look for what is decorated
+    monkeypatch.setitem(sys.modules, "__guide__", module)
+    names: dict[str, object] = vars(module)
     with flying(ariane_broker), asyncio.Runner() as runner:
         for block in blocks_of(page):
             if block.is_test:

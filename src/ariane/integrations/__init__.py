@@ -1,0 +1,1 @@
+"""Ariane beneath other libraries: each module needs the library it is named for, an extra."""
