@@ -21,14 +21,17 @@ DeadLetterHook = Callable[[ReceivedMessage], Any]
 
 
 class Reject(Exception):
-    """Raised by a handler to make a dead letter of its message at once: no try will succeed."""
+    """Raised by a handler to make a dead letter of its message at once: no try will succeed.
+
+    A handler of batches makes dead letters of all that it has not settled.
+    """
 
 
 def rejection(message: ReceivedMessage, error: Exception) -> str | None:
     """Why the message need not be tried again; None when that may help."""
     if isinstance(error, Reject):
         return str(error) or "rejected"
-    if isinstance(error, UnreadableBody):
+    if isinstance(error, UnreadableBody) and error.about is message:
         return str(error)
     if isinstance(error, ProtocolError):
         try:

@@ -1,6 +1,7 @@
 """Handlers that take several messages at a time, and how pulls are paced."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from queue import SimpleQueue
 
@@ -189,3 +190,61 @@ async def test_the_group_says_how_often_a_message_is_tried(ariane_broker: Embedd
                 await asyncio.to_thread(ariane_broker.advance, 1)
     assert tries == [0, 1]
     assert len(ariane_broker.published("%DLQ%billing")) == 1
+
+
+@pytest.mark.parametrize("pop", [False, True], ids=["by queue", "by message"])
+async def test_of_a_batch_only_what_cannot_be_read_is_rejected(
+    ariane_broker: EmbeddedBroker, *, pop: bool
+) -> None:
+    read: list[int] = []
+    async with ariane.Client(ariane_broker.name_server) as client:
+        await client.admin.create_topic("numbers", write_queue_count=1)
+        for body in (b"1", b"two", b"3"):
+            await client.send("numbers", body)
+
+        @client.consumer(
+            "numbers", group="sums", pop=pop, batch=3, batch_wait=0.1, start=Start.FIRST
+        )
+        async def add(batch: Batch) -> None:
+            read.extend([message.json(int) for message in batch])
+
+        await client.start_consumers()
+        async with asyncio.timeout(30):
+            while not ariane_broker.published("%DLQ%sums"):  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)
+            while set(read) != {1, 3}:
+                await asyncio.to_thread(ariane_broker.advance, 1)
+                await asyncio.sleep(0.02)
+    (dead,) = ariane_broker.published("%DLQ%sums")
+    assert dead.body == b"two"
+    assert "is not the JSON" in dead.properties["DEAD_LETTER_REASON"]
+
+
+async def test_middleware_is_around_batches_and_what_is_lent(ariane_broker: EmbeddedBroker) -> None:
+    class Noting(ariane.Middleware):
+        def __init__(self) -> None:
+            self.seen: list[tuple[str, bytes]] = []
+
+        def handling(
+            self, message: ariane.PolledMessage, group: str
+        ) -> contextlib.AbstractContextManager[object]:
+            self.seen.append((group, message.body))
+            return contextlib.nullcontext()
+
+    noting, done = Noting(), asyncio.Semaphore(0)
+    async with ariane.Client(ariane_broker.name_server, middleware=[noting]) as client:
+        await client.send("orders", b"x")
+
+        @client.consumer("orders", group="many", batch=2, start=Start.FIRST)
+        async def handle_batch(batch: Batch) -> None:
+            done.release()
+
+        @client.consumer("orders", group="lent", pop=True, start=Start.FIRST)
+        async def handle(message: ReceivedMessage) -> None:
+            done.release()
+
+        await client.start_consumers()
+        async with asyncio.timeout(30):
+            await done.acquire()
+            await done.acquire()
+    assert sorted(noting.seen) == [("lent", b"x"), ("many", b"x")]
