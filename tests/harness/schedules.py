@@ -22,7 +22,7 @@ from random import Random
 
 import ariane
 import ariane.sync
-from ariane import Client, ReceivedMessage, RetryLater, Start
+from ariane import Client, PolledMessage, ReceivedMessage, RetryLater, Start
 from ariane.errors import ArianeError, ClientError
 from ariane.testing import EmbeddedBroker
 from ariane.testing.faults import How
@@ -199,7 +199,7 @@ class Schedule:
     async def _poll(self) -> None:
         consumer = self._some().lite_pull_consumer(f"{self.group}-poll", start=Start.FIRST)
         consumer.subscribe(self.topic)
-        polled: list[ReceivedMessage] = []
+        polled: list[PolledMessage] = []
         async with consumer:
             for _ in range(3):
                 # Whoever polls again is done with what he polled before.

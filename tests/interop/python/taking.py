@@ -2,12 +2,13 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import ariane.sync
 from ariane import Client, Reject, RetryLater, Start
 from ariane.client.lite_pull_consumer import LitePullConsumer
-from ariane.client.received import ReceivedMessage
+from ariane.client.received import PolledMessage, ReceivedMessage
 from ariane.client.retrying import Retry
 from ariane.client.simple_consumer import SimpleConsumer
 from ariane.client.tracking import TrackType
@@ -29,7 +30,7 @@ async def receive(
     return found
 
 
-def bodies_of(messages: list[ReceivedMessage]) -> list[str]:
+def bodies_of(messages: Sequence[PolledMessage]) -> list[str]:
     return [message.body.decode() for message in messages]
 
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from celery import Celery
 from celery.contrib.testing.worker import start_worker
+from celery.signals import setup_logging
 from kombu import Connection, Exchange, Queue
 
 from ariane.integrations.kombu import due_of, topic_of
@@ -97,8 +98,13 @@ def test_consumers_may_do_without_acknowledging(
     assert connection.SimpleQueue(queue).qsize() == 0
 
 
+def leave_logging_alone(**named: object) -> None:
+    """What Celery calls in place of taking over the root logger, which is the test run's."""
+
+
 @pytest.fixture
 def app(ariane_broker: EmbeddedBroker) -> Iterator[Celery]:
+    setup_logging.connect(leave_logging_alone)
     app = Celery(
         "shop", broker=f"rocketmq://{ariane_broker.name_server}", backend="cache+memory://"
     )
@@ -106,6 +112,7 @@ def app(ariane_broker: EmbeddedBroker) -> Iterator[Celery]:
     app.conf.broker_connection_retry_on_startup = True
     yield app
     app.close()
+    setup_logging.disconnect(leave_logging_alone)
 
 
 @pytest.mark.usefixtures("flying")

@@ -67,20 +67,25 @@ async def test_a_task_that_was_not_finished_goes_to_the_next_worker(
 ) -> None:
     with ariane_broker.blocking_client() as client:
         client.admin.create_topic("taskiq", write_queue_count=1)
-    begun: asyncio.Queue[str] = asyncio.Queue()
-    for is_last in (False, True):
-        broker = ArianeBroker(ariane_broker.name_server)
+    done: asyncio.Queue[str] = asyncio.Queue()
+    dying, living = (ArianeBroker(ariane_broker.name_server) for _ in range(2))
 
-        @broker.task(task_name="work")
-        async def work(text: str, is_last: bool = is_last) -> None:
-            await begun.put(text)
-            if not is_last:
-                await asyncio.Event().wait()
+    @living.task(task_name="work")
+    async def work(text: str) -> None:
+        await done.put(text)
 
-        async with working(broker), asyncio.timeout(60):
-            if not is_last:
-                await work.kiq("x")
-            assert await begun.get() == "x"
+    async with asyncio.timeout(60):
+        await dying.startup()
+        async with working(living):
+            await work.kiq("x")
+            assert await done.get() == "x"
+        await dying.kick(living.formatter.dumps(work.kicker()._prepare_message("y")))
+        taken = dying.listen()
+        assert b'"y"' in (await anext(taken)).data  # and is never acknowledged
+        await taken.aclose()
+        await dying.shutdown()
+        async with working(living):
+            assert await done.get() == "y"
 
 
 async def test_a_broker_that_has_not_started_says_so() -> None:

@@ -50,15 +50,19 @@ async def test_progress_is_committed_by_the_clock(ariane_broker: EmbeddedBroker)
 async def test_a_long_time_makes_nothing_late(ariane_broker: EmbeddedBroker) -> None:
     async with ariane_broker.client(retries=0) as client:
         await client.admin.create_topic("orders")
-        async with client.subscribe("orders", group="billing") as messages:
+        subscription = client.subscribe("orders", group="billing", start=ariane.Start.FIRST)
+        async with subscription as messages, asyncio.timeout(60):
             await client.send("orders", b"first", delay=3600)
-            await ariane_broker.aio.advance(86400)
-            sends = [client.send("orders", b"x") for _ in range(20)]
+            await ariane_broker.aio.advance(7200)
+            message = await anext(messages)
+            assert message.text == "first"
+            await message.ack()
+
             turning = asyncio.create_task(ariane_broker.aio.advance(86400))
-            await asyncio.gather(*sends)
+            await asyncio.gather(*(client.send("others", b"x") for _ in range(20)))
             await turning
-            async with asyncio.timeout(30):
-                assert (await anext(messages)).text == "first"
+            await client.send("orders", b"last")
+            assert (await anext(messages)).text == "last"
 
 
 def test_a_blocking_client_is_turned_too(ariane_client: sync.Client) -> None:
