@@ -38,8 +38,9 @@ SECTIONS: Final = {
     ],
     "Messages that come": ["Readable", "StoredMessage", "PolledMessage", "ReceivedMessage"],
     "Consuming": [
-        "Subscription", "PushConsumer", "SimpleConsumer", "LitePullConsumer", "PullConsumer",
-        "Pulled", "PullStatus", "Start", "Retry", "RetryLater", "Limits", "Strategy", "strategies",
+        "Subscription", "PushConsumer", "PopConsumer", "SimpleConsumer", "LitePullConsumer",
+        "PullConsumer", "Pulled", "PullStatus", "Start", "Retry", "RetryLater", "Reject", "Limits",
+        "Strategy", "strategies",
     ],
     "Doing things once": ["Dedup", "MemoryStore", "SqliteStore", "RedisStore"],
     "Around sends and handlers": ["Middleware", "Outgoing"],

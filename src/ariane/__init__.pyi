@@ -22,6 +22,7 @@ from ariane.client import MessageType as MessageType
 from ariane.client import Middleware as Middleware
 from ariane.client import Outgoing as Outgoing
 from ariane.client import PolledMessage as PolledMessage
+from ariane.client import PopConsumer as PopConsumer
 from ariane.client import Producer as Producer
 from ariane.client import PullConsumer as PullConsumer
 from ariane.client import Pulled as Pulled
@@ -33,6 +34,7 @@ from ariane.client import QueueStats as QueueStats
 from ariane.client import Readable as Readable
 from ariane.client import ReceivedMessage as ReceivedMessage
 from ariane.client import RedisStore as RedisStore
+from ariane.client import Reject as Reject
 from ariane.client import RequestFailed as RequestFailed
 from ariane.client import RequestTimeout as RequestTimeout
 from ariane.client import Retry as Retry
@@ -82,6 +84,7 @@ __all__ = [
     "Middleware",
     "Outgoing",
     "PolledMessage",
+    "PopConsumer",
     "Producer",
     "PullConsumer",
     "PullStatus",
@@ -93,6 +96,7 @@ __all__ = [
     "Readable",
     "ReceivedMessage",
     "RedisStore",
+    "Reject",
     "RequestFailed",
     "RequestTimeout",
     "Retry",

@@ -263,6 +263,8 @@ class InvalidMessage(InvalidArgument):
 class UnreadableBody(ClientError, ValueError):
     """A message whose body is not what it was read as; to try again does not help."""
 
+    about: object = None  # the message
+
 
 class DataLoss(ArianeError):
     """Messages of a planned range are not there; names where, what was wanted and what there is."""

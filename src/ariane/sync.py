@@ -16,6 +16,7 @@ _TWINS: Final = {
     "Admin": "ariane.client.sync_admin",
     "Client": "ariane.client.sync",
     "LitePullConsumer": "ariane.client.sync",
+    "PopConsumer": "ariane.client.sync",
     "Producer": "ariane.client.sync",
     "PullConsumer": "ariane.client.sync",
     "PushConsumer": "ariane.client.sync",

@@ -25,6 +25,7 @@ from ariane.client import QueueMove as QueueMove
 from ariane.client import QueueStats as QueueStats
 from ariane.client import Readable as Readable
 from ariane.client import RedisStore as RedisStore
+from ariane.client import Reject as Reject
 from ariane.client import RequestFailed as RequestFailed
 from ariane.client import RequestTimeout as RequestTimeout
 from ariane.client import Retry as Retry
@@ -49,6 +50,7 @@ from ariane.client import by_hash as by_hash
 from ariane.client import rebalance as strategies
 from ariane.client.sync import Client as Client
 from ariane.client.sync import LitePullConsumer as LitePullConsumer
+from ariane.client.sync import PopConsumer as PopConsumer
 from ariane.client.sync import Producer as Producer
 from ariane.client.sync import PullConsumer as PullConsumer
 from ariane.client.sync import PushConsumer as PushConsumer
@@ -81,6 +83,7 @@ __all__ = [
     "Middleware",
     "Outgoing",
     "PolledMessage",
+    "PopConsumer",
     "Producer",
     "PullConsumer",
     "PullStatus",
@@ -92,6 +95,7 @@ __all__ = [
     "Readable",
     "ReceivedMessage",
     "RedisStore",
+    "Reject",
     "RequestFailed",
     "RequestTimeout",
     "Retry",

@@ -54,7 +54,12 @@ class Schedule:
         self.sent = 0
         self.acknowledged: set[bytes] = set()  # to senders
         self.committed: set[bytes] = set()  # by transactions
-        self.consumed: dict[str, set[bytes]] = {"loop": set(), "poll": set(), "pop": set()}
+        self.consumed: dict[str, set[bytes]] = {
+            "loop": set(),
+            "poll": set(),
+            "pop": set(),
+            "lent": set(),
+        }
         self.clients: list[Client] = []
         self.closed: list[Client] = []  # or were about to be, when their closer was cancelled
         self.threads: list[threading.Thread] = []
@@ -105,9 +110,9 @@ class Schedule:
         steps: list[Step] = [
             self._send, self._send, self._send, self._submit, self._batch, self._transaction,
             self._loop, self._broken_loop, self._impatient_loop, self._handle, self._poll,
-            self._lend, self._close, self._block,
+            self._lend, self._handle_lent, self._close, self._block,
         ]  # fmt: skip
-        weights = [4, 4, 4, 4, 2, 2, 3, 3, 3, 2, 2, 2, 1, 1]
+        weights = [4, 4, 4, 4, 2, 2, 3, 3, 3, 2, 2, 2, 2, 1, 1]
         for _ in range(STEPS):
             (step,) = self.random.choices(steps, weights)
             with contextlib.suppress(TimeoutError, ClientError, PlannedError, StopAsyncIteration):
@@ -213,6 +218,22 @@ class Schedule:
                     await self._maybe_fail()
                     self.consumed["pop"].add(message.body)  # said at the block's end, or not
 
+    async def _handle_lent(self) -> None:
+        async def handle(batch: list[ReceivedMessage]) -> None:
+            try:
+                await self._maybe_fail()
+            except PlannedError:
+                raise RetryLater(1) from None
+            self.consumed["lent"].update(message.body for message in batch)
+
+        consumer = self._some().pop_consumer(
+            f"{self.group}-lent", handle, batch=3, start=Start.FIRST, concurrency=2, drain=1
+        )
+        consumer.subscribe(self.topic)
+        async with consumer:
+            await asyncio.sleep(self.random.uniform(0, 0.05))
+        assert not consumer.held_count, "a consumer that has closed holds messages"
+
     async def _close(self) -> None:
         place = self.random.randrange(len(self.clients))
         client = self.clients[place]
@@ -267,6 +288,7 @@ class Schedule:
                             self._loop_over(client, left["loop"]),
                             self._poll_all(client, left["poll"]),
                             self._lend_all(client, left["pop"]),
+                            self._handle_all(client, left["lent"]),
                         )
                 except TimeoutError:
                     print_tasks()
@@ -293,6 +315,21 @@ class Schedule:
                 messages = await consumer.receive(wait=0.1)
                 await consumer.ack(messages)
                 left -= {message.body for message in messages}
+
+    async def _handle_all(self, client: Client, left: set[bytes]) -> None:
+        all_came = asyncio.Event()
+
+        async def handle(message: ReceivedMessage) -> None:
+            left.discard(message.body)
+            if not left:
+                all_came.set()
+
+        if not left:
+            return
+        consumer = client.pop_consumer(f"{self.group}-lent", handle, start=Start.FIRST)
+        consumer.subscribe(self.topic)
+        async with consumer:
+            await all_came.wait()
 
     @contextlib.contextmanager
     def _time_flying(self, step_s: float) -> Iterator[None]:
@@ -326,7 +363,9 @@ class Schedule:
 
     def _client(self) -> Client:
         linger = self.random.choice((None, None, 0.001))
-        return Client(self.broker.name_server, timeout=2, linger=linger)
+        client = Client(self.broker.name_server, timeout=2, linger=linger)
+        client.checked_elsewhere(self.group)
+        return client
 
     def _some(self) -> Client:
         return self.random.choice(self.clients)

@@ -138,6 +138,7 @@ async def bodies_both_ways(java: Peer, client: Client, server: Ariane) -> None:
 
 async def a_check_of_ours_is_answered_by_java(java: Peer, client: Client) -> None:
     await java.said("READY check")
+    client.checked_elsewhere("shop")
     async with client.transaction("halves", b"half", group="shop", tags="T") as transaction:
         transaction.unknown()
     async with taking(client, "halves", "half-takers") as bodies:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ariane.client.courier import receipts_of
 from ariane.client.hot_sends import BatchBody, HotSends, Receipts, SendLane, Target
 from ariane.client.messages import Message, SendReceipt, SendStatus, properties_of
 from ariane.client.parcels import pack, properties_text
+from ariane.client.receipts import receipts_of
 from ariane.client.settings import SendSettings
 from ariane.codes import PROTOCOL_VERSION, RequestCode, ResponseCode
 from ariane.errors import FrameError, RequestFailed

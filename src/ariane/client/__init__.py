@@ -22,11 +22,13 @@ if TYPE_CHECKING:
         QueueStats,
     )
     from ariane.client.client import Client
-    from ariane.client.consuming import Subscription
+    from ariane.client.dead_letters import Reject
     from ariane.client.dedup import Dedup, MemoryStore, RedisStore, SqliteStore
     from ariane.client.lite_pull_consumer import LitePullConsumer
+    from ariane.client.looping import Subscription
     from ariane.client.messages import Message, SendReceipt, SendStatus
     from ariane.client.middleware import Middleware, Outgoing
+    from ariane.client.pop_consumer import PopConsumer
     from ariane.client.process_queue import Limits
     from ariane.client.producer import Producer
     from ariane.client.pull_consumer import PullConsumer, Pulled, PullStatus
@@ -85,6 +87,7 @@ __all__ = [
     "Middleware",
     "Outgoing",
     "PolledMessage",
+    "PopConsumer",
     "Producer",
     "PullConsumer",
     "PullStatus",
@@ -96,6 +99,7 @@ __all__ = [
     "Readable",
     "ReceivedMessage",
     "RedisStore",
+    "Reject",
     "RequestFailed",
     "RequestTimeout",
     "Retry",
@@ -145,6 +149,7 @@ _MODULES: Final = {
     "Middleware": "ariane.client.middleware",
     "Outgoing": "ariane.client.middleware",
     "PolledMessage": "ariane.client.received",
+    "PopConsumer": "ariane.client.pop_consumer",
     "Producer": "ariane.client.producer",
     "PullConsumer": "ariane.client.pull_consumer",
     "PullStatus": "ariane.client.pull_consumer",
@@ -156,6 +161,7 @@ _MODULES: Final = {
     "Readable": "ariane.protocol.readable",
     "ReceivedMessage": "ariane.client.received",
     "RedisStore": "ariane.client.dedup",
+    "Reject": "ariane.client.dead_letters",
     "RequestFailed": "ariane.errors",
     "RequestTimeout": "ariane.errors",
     "Retry": "ariane.client.retrying",
@@ -169,7 +175,7 @@ _MODULES: Final = {
     "Start": "ariane.client.starting",
     "StoredMessage": "ariane.protocol.message",
     "Strategy": "ariane.client.rebalance",
-    "Subscription": "ariane.client.consuming",
+    "Subscription": "ariane.client.looping",
     "TopicRoute": "ariane.client.routes",
     "Track": "ariane.client.tracking",
     "TrackType": "ariane.client.tracking",

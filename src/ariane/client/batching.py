@@ -17,7 +17,7 @@ from typing import Final
 
 from ariane.client.courier import Choice, Courier
 from ariane.client.hot_sends import BatchBody
-from ariane.client.messages import BODY_BYTES_MAX, Message, SendReceipt, body_of, check
+from ariane.client.messages import Message, SendReceipt, body_of, check
 from ariane.client.parcels import Kind, Parcel, batch_properties, properties_text
 from ariane.client.room import Room
 from ariane.client.session import Session
@@ -56,10 +56,12 @@ class Batcher:
         self._courier = courier
         self._settings = settings
         self._linger_s = settings.linger
-        self._bytes_max = min(settings.batch_bytes_max, BODY_BYTES_MAX)
+        self._bytes_max = min(settings.batch_bytes_max, settings.message_bytes_max)
         self._count_max = settings.batch_count_max
         self._alone_from_bytes = (
-            BODY_BYTES_MAX + 1 if settings.compression is None else settings.compress_from_bytes
+            settings.message_bytes_max + 1
+            if settings.compression is None
+            else settings.compress_from_bytes
         )
         self._open: dict[Key, _Batch] = {}
         self._leaving: set[asyncio.Task[None]] = set()
@@ -88,7 +90,7 @@ class Batcher:
 
     def add(self, message: Message, queue: MessageQueue | None) -> asyncio.Future[SendReceipt]:
         """Put the message into a batch; the future ends with its own receipt."""
-        check(message)
+        check(message, self._settings.message_bytes_max)
         body = body_of(message)
         message_id = self._session.unique_keys.next()
         properties = properties_text(message, message_id)

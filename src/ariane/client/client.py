@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from random import Random, SystemRandom  # noqa: TID251 - the client's dice; tests bring their own
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from ariane.client.blocking import Forwarded
 from ariane.client.consuming import Consuming
 from ariane.client.courier import Courier
-from ariane.client.delivery import Handler
 from ariane.client.messages import Body, Message, MessageFields
 from ariane.client.producer import DEFAULT_GROUP, Producer
 from ariane.client.pull_consumer import PullConsumer
@@ -21,6 +20,7 @@ from ariane.client.requests import Requests
 from ariane.client.routes import addresses_of
 from ariane.client.session import Session
 from ariane.client.settings import SendOptions, SendSettings
+from ariane.client.subscription import topics_of
 from ariane.client.times import Duration
 from ariane.client.trace import SETTINGS as TRACE_SETTINGS
 from ariane.client.trace import TRACE_GROUP, Tracer
@@ -43,8 +43,9 @@ class Client(Consuming):
     async with Client("127.0.0.1:9876") as client:
         await client.send("orders", b"...", tags="paid", keys="42")
 
-    Further options are those of `SendSettings`, for all sends: timeout, retries, compression,
-    linger and its kin, trace.
+    `topics` are looked for when it opens: one that is not there ends it at once, not some send
+    later. Further options are those of `SendSettings`, for all sends: timeout, retries,
+    message_bytes_max, compression, linger and its kin, trace.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Client(Consuming):
         name_servers: str,  # "host:port;host:port"
         *,
         group: str = DEFAULT_GROUP,  # the producer group of this client's own sends
+        topics: Sequence[str] = (),  # that it sends to
         middleware: Sequence[Middleware] = (),  # around sends and handlers, the outermost first
         clock: Clock | None = None,
         random: Random | None = None,
@@ -68,11 +70,11 @@ class Client(Consuming):
         self._checkers = Checkers(self.session)
         self._tracer: Tracer | None = None
         self._producers: dict[tuple[str, SendSettings], Producer] = {}
-        self._producer = self.producer(group)
+        self._producer = self.producer(group, topics=topics)
         self.session.on_open.append(self._opened)
 
     async def __aenter__(self) -> Self:
-        await self.session.open()
+        await self.open()
         return self
 
     async def __aexit__(
@@ -84,8 +86,14 @@ class Client(Consuming):
         await self.close()
 
     async def open(self) -> None:
-        """Begin; connects to nobody yet. `async with` does it for you."""
+        """Begin; connects to nobody unless there are topics to look for. `async with` does it."""
         await self.session.open()
+        try:
+            for producer in list(self._producers.values()):
+                await producer.start()
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self) -> None:
         """End what is under way, take leave of the brokers, leave nothing in the background."""
@@ -143,16 +151,35 @@ class Client(Consuming):
 
         return register
 
-    def producer(self, group: str = DEFAULT_GROUP, **options: Unpack[SendOptions]) -> Producer:
-        """A producer of another group, or with other options than this client has."""
+    def checked_elsewhere(self, group: str) -> None:
+        """Say that other processes have the group's checker; this one may begin transactions."""
+        self._checkers.trust(group)
+
+    def producer(
+        self,
+        group: str = DEFAULT_GROUP,
+        *,
+        topics: Sequence[str] = (),
+        **options: Unpack[SendOptions],
+    ) -> Producer:
+        """A producer of another group, or with other options than this client has.
+
+        Its `topics` are looked for when the client opens, or by its `start`.
+        """
         settings = self._settings.changed(options)
         producer = self._producers.get((group, settings))
         if producer is None:
             tracer = self._own_tracer() if settings.trace else None
             producer = self._new_producer(
-                self.session, group, settings, requests=self._requests, tracer=tracer
+                self.session,
+                group,
+                settings,
+                requests=self._requests,
+                checkers=self._checkers,
+                tracer=tracer,
             )
             self._producers[group, settings] = producer
+        producer.topics.update(topics_of(topics))
         if self.session.loop is not None:
             self.session.add_producer(group)
         return producer
@@ -180,25 +207,27 @@ class Client(Consuming):
 
         return partial(BracketedProducer, middleware=self._middleware)
 
-    def _traced(self, handler: Handler, group: str) -> Handler:
+    def _traced(
+        self, handler: Callable[..., Any], group: str, *, is_batch: bool
+    ) -> Callable[..., Any]:
         if self._middleware:
             from ariane.client.middleware import handled  # noqa: PLC0415 - rarely used
 
             handler = handled(handler, group, self._middleware)
         if not self._settings.trace:
             return handler
-        from ariane.client.consume_trace import HandlerTrace, traced  # noqa: PLC0415 - rarely used
+        from ariane.client.consume_trace import (  # noqa: PLC0415 - rarely used
+            HandlerTrace,
+            traced,
+            traced_batch,
+        )
 
-        return traced(handler, HandlerTrace(self.session, self._own_tracer(), group))
+        trace = HandlerTrace(self.session, self._own_tracer(), group)
+        return traced_batch(handler, trace) if is_batch else traced(handler, trace)
 
     def _own_tracer(self) -> Tracer:
         if self._tracer is None:
-            courier = Courier(
-                self.session,
-                TRACE_GROUP,
-                retries=TRACE_SETTINGS.retries,
-                compress_from_bytes=TRACE_SETTINGS.compress_from_bytes,
-            )
+            courier = Courier(self.session, TRACE_GROUP, TRACE_SETTINGS)
             self._tracer = Tracer(self.session, courier)
         return self._tracer
 

@@ -12,10 +12,13 @@ from ariane.client.retrying import RetryLater
 from ariane.client.trace import Tracer, consumed_line, consuming_line
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
+    from ariane.client.batch_delivery import BatchHandler
     from ariane.client.received import ReceivedMessage
     from ariane.client.session import Session
+
+    Batch = Sequence[ReceivedMessage]
 
 SUCCESS: Final = 0
 EXCEPTION: Final = 2
@@ -115,3 +118,35 @@ def _traced_async(
         trace.ended(begun, message)
 
     return call
+
+
+def traced_batch(handler: BatchHandler, trace: HandlerTrace) -> BatchHandler:
+    """The handler of batches, with each message of its calls told of."""
+
+    def end(begun: list[Begun | None], batch: Batch, error: BaseException | None) -> None:
+        for one, message in zip(begun, batch, strict=True):
+            trace.ended(one, message, error)
+
+    if is_async(handler):
+
+        async def awaiting(batch: Batch) -> None:
+            begun = [trace.begun(message) for message in batch]
+            try:
+                await handler(batch)
+            except BaseException as error:
+                end(begun, batch, error)
+                raise
+            end(begun, batch, None)
+
+        return awaiting
+
+    def calling(batch: Batch) -> None:
+        begun = [trace.begun(message) for message in batch]
+        try:
+            handler(batch)
+        except BaseException as error:
+            end(begun, batch, error)
+            raise
+        end(begun, batch, None)
+
+    return calling

@@ -5,36 +5,40 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
-import msgspec
-
-from ariane.client.closing import looked_at
+from ariane.client.choosing import (
+    AllChoices,
+    Choices,
+    PopChoices,
+    delivery_of,
+    options_of,
+    pop_options_of,
+    reading,
+)
 from ariane.client.consumers import Registry
-from ariane.client.delivery import AsyncHandler, Delivery, Handler, Loop, Tasks, is_async
-from ariane.client.keywords import refuse_unknown
+from ariane.client.delivery import Delivery, Loop, is_async
+from ariane.client.looping import Subscription
 from ariane.client.process_queue import Limits
-from ariane.client.push_consumer import ConsumerOptions, PushConsumer
-from ariane.client.reading import DeadLetterHook
+from ariane.client.push_consumer import PushConsumer
 from ariane.client.rebalance import Strategy
 from ariane.client.received import ReceivedMessage
 from ariane.client.retrying import Retry
 from ariane.client.session import Session
 from ariane.client.starting import Start
 from ariane.client.subscription import EVERYTHING, topics_of
-from ariane.client.thread_delivery import Threads
-from ariane.client.times import Duration, deprecated, seconds_of
-from ariane.clock import Clock
+from ariane.client.times import Duration
 from ariane.errors import ClientError, InvalidArgument
 
 if TYPE_CHECKING:  # imported when one is made
     from ariane.client.lite_pull_consumer import LitePullConsumer
+    from ariane.client.pop_consumer import PopConsumer
     from ariane.client.simple_consumer import SimpleConsumer
+
+    Handling = PushConsumer | PopConsumer
 
 CONCURRENCY: Final = 20
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -42,95 +46,13 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 H = TypeVar("H", bound=Callable[..., Any])
 
 
-class Choices(TypedDict, total=False):
-    """What may be chosen for any push consumer; `ConsumerOptions` says what it means."""
+@dataclass(slots=True)
+class _Registered:
+    """A decorated handler that is yet to be started."""
 
-    orderly: bool
-    broadcast: bool
-    start: Start
-    retry: Retry
-    dead_letter: DeadLetterHook | None
-    strategy: Strategy
-    limits: Limits
-    timeout: Duration
-    drain: Duration
-    offsets_directory: Path | None
-
-
-KEYWORDS: Final = {*Choices.__annotations__, "concurrency", "group", "model", "sql", "tags"}
-
-
-class Subscription:
-    """Messages of a group's share, one after the other; each is to be settled by `ack` or `nack`.
-
-    async with client.subscribe("orders", group="billing") as messages:
-        async for message in messages:
-            async with message:
-                ...
-
-    The outer block leaves the group at its end, however it ends.
-    """
-
-    def __init__(self, consumer: PushConsumer, loop: Loop) -> None:
-        self.consumer = consumer
-        self._loop = loop
-        self._starting: asyncio.Task[None] | None = None
-        self._is_started = False
-        self._is_closed = False
-
-    async def __aenter__(self) -> Self:
-        try:
-            await self._start()
-        except BaseException:  # the block is not entered, so nobody else will leave the group
-            await self.close()
-            raise
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> ReceivedMessage:
-        if not self._is_started and not self._is_closed:
-            await self._start()
-        message = await self._loop.next()
-        if message is None:
-            raise StopAsyncIteration
-        return message
-
-    async def close(self) -> None:
-        """Commit what was settled and leave the group; the loop ends. May be called again."""
-        self._is_closed = True
-        if self._starting is not None:
-            self._starting.cancel()
-        await self.consumer.close()
-
-    async def _start(self) -> None:
-        """Wait for the start; who is cancelled meanwhile may wait for it again."""
-        if self._starting is None:
-            self._starting = asyncio.get_running_loop().create_task(self.consumer.start())
-            self._starting.add_done_callback(looked_at)  # who asks for a message is told
-        await asyncio.shield(self._starting)
-        self._is_started = True
-
-    def __del__(self) -> None:
-        if self._starting is None or self._is_closed or self.consumer.is_closing:
-            return
-        _close_where_it_runs(self._starting, self.consumer)
-        warnings.warn(
-            f"a loop over messages of group {self.consumer.group!r} was left open; write"
-            " `async with client.subscribe(...) as messages:` around it",
-            ResourceWarning,
-            stacklevel=2,
-            source=self,
-        )
+    name: str
+    make: Callable[[], Handling]
+    consumer: Handling
 
 
 class Consuming:
@@ -145,32 +67,61 @@ class Consuming:
         return Registry(self.session)
 
     @cached_property
-    def _handlers(self) -> list[PushConsumer]:
+    def _handlers(self) -> list[_Registered]:
         return []
 
     def push_consumer(
         self,
         group: str,
-        handler: Handler,
+        handler: Callable[..., Any],
         *,
         concurrency: int = CONCURRENCY,
+        batch: int | None = None,
+        batch_wait: Duration = 0.0,
         **choices: Unpack[Choices],
     ) -> PushConsumer:
         """A member of the group; subscribe it to topics, then `start` it or use `async with`.
 
         A handler that is not `async` runs on threads. A message is consumed when its handler
-        returns and tried again later when it raises.
+        returns and tried again later when it raises. With `batch` the handler is called with lists
+        of up to so many messages, whose first has waited for others at most for `batch_wait`.
         """
-        if not self.may_handlers_await and is_async(handler):
-            raise ClientError("this client's handlers block; an async one belongs to ariane.Client")
-        called = self._traced(handler, group)
-        delivery = _delivery_of(called, concurrency=concurrency, clock=self.session.clock)
+        options = options_of(choices)
+        if batch is not None and options.orderly:
+            raise InvalidArgument("a batch has no order; leave out batch=, or orderly=True")
         return PushConsumer(
             self.session,
             self._registry,
             group,
-            delivery,
-            _options_of(choices),
+            self._delivery_of(handler, group, concurrency, batch, batch_wait),
+            options,
+            message_kind=self.message_kind,
+        )
+
+    def pop_consumer(
+        self,
+        group: str,
+        handler: Callable[..., Any],
+        *,
+        concurrency: int = CONCURRENCY,
+        batch: int | None = None,
+        batch_wait: Duration = 0.0,
+        **choices: Unpack[PopChoices],
+    ) -> PopConsumer:
+        """A member of the group that is lent messages: balanced by message, not by queue.
+
+        Members may be more than queues, and one that hangs holds up what it has been lent, for
+        `invisible` at most. There is no order. The rest is as with `push_consumer`.
+        """
+        from ariane.client.pop_consumer import PopConsumer  # noqa: PLC0415 - as above
+
+        return PopConsumer(
+            self.session,
+            self._registry,
+            group,
+            self._delivery_of(handler, group, concurrency, batch, batch_wait),
+            pop_options_of(choices),
+            concurrency=concurrency * (batch or 1),
             message_kind=self.message_kind,
         )
 
@@ -183,23 +134,57 @@ class Consuming:
         sql: str | None = None,
         model: type | None = None,
         concurrency: int = CONCURRENCY,
-        **choices: Unpack[Choices],
+        batch: int | None = None,
+        batch_wait: Duration = 0.0,
+        pop: bool = False,
+        **choices: Unpack[AllChoices],
     ) -> Callable[[H], H]:
         """Decorate a handler; `run` has it called for each message of the topics.
 
         With a `model` the handler is called with the body, read as JSON of that type, and the
-        message.
+        message; one that cannot be read is a dead letter at once. With `batch` it is called with
+        lists of messages. With `pop` messages are lent, as to `pop_consumer`.
         """
+        if batch is not None and model is not None:
+            raise InvalidArgument("a handler of batches reads bodies by itself; leave out model=")
+        make_consumer: Callable[..., Handling] = self.pop_consumer if pop else self.push_consumer
 
         def register(handler: H) -> H:
-            called = handler if model is None else _reading(handler, model)
-            consumer = self.push_consumer(group, called, concurrency=concurrency, **choices)
-            for topic in topics_of(topics):
-                consumer.subscribe(topic, tags=tags, sql=sql)
-            self._handlers.append(consumer)
+            called = handler if model is None else reading(handler, model)
+
+            def make() -> Handling:
+                consumer = make_consumer(
+                    group,
+                    called,
+                    concurrency=concurrency,
+                    batch=batch,
+                    batch_wait=batch_wait,
+                    **choices,
+                )
+                for topic in topics_of(topics):
+                    consumer.subscribe(topic, tags=tags, sql=sql)
+                return consumer
+
+            name = getattr(handler, "__qualname__", repr(handler))
+            self._handlers.append(_Registered(name, make, make()))
             return handler
 
         return register
+
+    def _delivery_of(
+        self,
+        handler: Callable[..., Any],
+        group: str,
+        concurrency: int,
+        batch: int | None,
+        batch_wait: Duration,
+    ) -> Delivery:
+        if not self.may_handlers_await and is_async(handler):
+            raise ClientError("this client's handlers block; an async one belongs to ariane.Client")
+        called = self._traced(handler, group, is_batch=batch is not None)
+        return delivery_of(
+            called, self.session, concurrency=concurrency, batch=batch, batch_wait=batch_wait
+        )
 
     def subscribe(
         self,
@@ -213,7 +198,7 @@ class Consuming:
     ) -> Subscription:
         """Messages to loop over; at most `concurrency` of them unsettled at a time."""
         loop = Loop(unsettled_max=concurrency)
-        options = _options_of(choices)
+        options = options_of(choices)
         consumer = PushConsumer(
             self.session, self._registry, group, loop, options, message_kind=self.message_kind
         )
@@ -263,19 +248,29 @@ class Consuming:
             message_kind=self.message_kind,
         )
 
-    def _traced(self, handler: Handler, group: str) -> Handler:
+    def _traced(
+        self, handler: Callable[..., Any], group: str, *, is_batch: bool
+    ) -> Callable[..., Any]:
         """The handler as it is called: here, as it is."""
         return handler
+
+    async def open(self) -> None:
+        """Begin."""
+        await self.session.open()
 
     async def start_consumers(self) -> None:
         """Have the decorated handlers called from now on."""
         while self._handlers:
-            consumer = self._handlers.pop(0)
+            first = self._handlers[0]
             try:
-                await consumer.start()
+                await first.consumer.start()
             except Exception as error:
-                error.add_note(f"the handler of group {consumer.group!r} was not started")
+                error.add_note(
+                    f"the handler {first.name!r} of group {first.consumer.group!r} was not started"
+                )
+                first.consumer = first.make()  # what has failed to start is spent
                 raise
+            del self._handlers[0]
 
     async def run(self) -> None:
         """Have the decorated handlers called until SIGINT or SIGTERM; then end in good order.
@@ -287,61 +282,12 @@ class Consuming:
             raise ClientError("no handler to run; decorate one with @client.consumer(...)")
         async with contextlib.AsyncExitStack() as stack:
             if not self.session.is_open:
-                await self.session.open()
+                await self.open()
                 stack.push_async_callback(self.session.close)
             with _signalled() as stop:
                 await self.start_consumers()
                 await stop.wait()
             # A second signal is for those who do not want to wait for handlers to end.
-
-
-def _options_of(choices: Choices) -> ConsumerOptions:
-    given: dict[str, Any] = dict(choices)
-    for name in ("timeout", "drain"):
-        if f"{name}_s" in given:
-            deprecated(f"{name}_s= is called {name}= now, seconds or a timedelta")
-            given[name] = given.pop(f"{name}_s")
-    refuse_unknown(given, KEYWORDS)
-    for name in ("timeout", "drain"):
-        if name in given:
-            given[f"{name}_s"] = seconds_of(given.pop(name))
-    return ConsumerOptions(**given)
-
-
-def _close_where_it_runs(starting: asyncio.Task[None], consumer: PushConsumer) -> None:
-    """Close a consumer that nobody has any more, from whichever thread."""
-
-    def close() -> None:
-        starting.cancel()
-        consumer.begin_close()
-
-    loop = starting.get_loop()
-    with contextlib.suppress(RuntimeError):  # no loop runs here, or that one has ended
-        if asyncio.get_running_loop() is loop:
-            close()
-            return
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(close)
-
-
-def _delivery_of(handler: Handler, *, concurrency: int, clock: Clock) -> Delivery:
-    """The way to call this handler, up to `concurrency` times at once."""
-    if concurrency < 1:
-        raise InvalidArgument(f"concurrency={concurrency}: at least one message must be handled")
-    if is_async(handler):
-        return Tasks(cast("AsyncHandler", handler), count=concurrency, clock=clock)
-    return Threads(handler, count=concurrency, clock=clock)
-
-
-def _reading(handler: Callable[..., Any], model: type) -> Handler:
-    decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(model)
-    if is_async(handler):
-
-        async def call(message: ReceivedMessage) -> None:
-            await handler(decoder.decode(message.body), message)
-
-        return call
-    return lambda message: handler(decoder.decode(message.body), message)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,8 @@
 """Getting parcels to brokers: choose a queue, try, and try another when that fails.
 
 A send that times out or loses its connection may have been carried out, so a retry can store the
-message twice; its id is the same both times.
+message twice; its id is the same both times. Where another broker could take it, an attempt has but
+a part of the send's time: one that has stopped costs an attempt, not the send.
 
 `deliver` is the whole way. `begin` is a shortcut for the many sends that want nothing special of a
 topic that was sent to before, while all is well: the kernel makes the first attempt, and `go_on`
@@ -15,30 +16,21 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, cast
 
-from msgspec.structs import replace
-
 from ariane.client.faults import SLOW_S, FaultTable, choose
 from ariane.client.hot_sends import HotSends, Target, Waiting
-from ariane.client.messages import SendReceipt, SendStatus
+from ariane.client.messages import SendReceipt
 from ariane.client.outlets import Outlet
 from ariane.client.parcels import Kind, Parcel
 from ariane.client.queues import Selector
+from ariane.client.receipts import receipts_of
 from ariane.client.room import Room
-from ariane.client.send_retries import Retries, may_be_the_brokers
+from ariane.client.send_retries import NotSafe, Retries, Unreached, may_be_the_brokers
 from ariane.client.session import Session
-from ariane.codes import ResponseCode
+from ariane.client.settings import SendSettings
 from ariane.errors import ClientError, ConnectionLost, RequestFailed, RequestTimeout
 from ariane.protocol.bodies import MessageQueue
 from ariane.protocol.command import Command
-from ariane.protocol.headers import decode_header
-from ariane.protocol.headers.send import SendReply
 
-STORED: Final = {
-    ResponseCode.SUCCESS: SendStatus.OK,
-    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
-    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
-    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
-}
 UNANSWERED_BYTES_MAX: Final = 32 << 20  # beyond so much, further sends wait for room
 HOT_BYTES_END: Final = 16 << 10  # longer bodies, or beyond so many unanswered sends to a broker,
 HOT_PENDING_MAX: Final = 1_024  # and the whole way is gone, with its bound on bytes
@@ -46,18 +38,18 @@ HOT_PENDING_MAX: Final = 1_024  # and the whole way is gone, with its bound on b
 OUTLETS_MAX: Final = 20_000  # that a producer remembers, of topics and ways to send to them
 
 Choice = MessageQueue | Selector | None  # a queue, a rule that picks one, or by turns
+FAILURES: Final = (ConnectionLost, RequestTimeout, RequestFailed, NotSafe)
+Failure = ConnectionLost | RequestTimeout | RequestFailed | NotSafe
 Outcome = SendReceipt | Command | ConnectionLost | RequestTimeout  # of one attempt
 
 
 class Courier:
     """The sends of one producer group."""
 
-    def __init__(
-        self, session: Session, group: str, *, retries: int, compress_from_bytes: int
-    ) -> None:
+    def __init__(self, session: Session, group: str, settings: SendSettings) -> None:
         self._session = session
         self._group = group
-        self._retries = retries
+        self._settings = settings
         self._clock = session.clock
         self._faults = FaultTable()
         self._turn = session.random.randrange(1 << 16)
@@ -66,7 +58,11 @@ class Courier:
         self._hot = HotSends(
             wall_ms=session.clock.wall_ms,
             monotonic_s=session.clock.monotonic_s,
-            body_bytes_end=min(HOT_BYTES_END, compress_from_bytes),
+            body_bytes_end=min(
+                HOT_BYTES_END,
+                settings.message_bytes_max + 1,
+                HOT_BYTES_END if settings.compression is None else settings.compress_from_bytes,
+            ),
             pending_max=HOT_PENDING_MAX,
         )
         self.begin = self._hot.send
@@ -87,10 +83,16 @@ class Courier:
             target = self.target_now(parcel, choice, now_s)
             if target is None:
                 target = await self.target(parcel, choice)
+            attempt_s = self.attempt_s(parcel, choice, timeout_s)
             try:
-                outcome = await self._attempt(target, parcel, deadline_s, now_s)
-            except (ConnectionLost, RequestTimeout, RequestFailed) as error:
-                return await self.deliver_again(parcel, choice, deadline_s, target, error)
+                attempt_end_s = min(deadline_s, now_s + attempt_s)
+                outcome = await self._attempt(target, parcel, attempt_end_s, now_s)
+                self.check_safe(parcel, choice, outcome)
+            except FAILURES as error:
+                again = self.deliver_again(
+                    parcel, choice, deadline_s, target, error, attempt_s=attempt_s
+                )
+                return await again
             if choice is None and parcel.kind is Kind.PLAIN:
                 self._learn(parcel.topic, now_s)
             return outcome
@@ -102,6 +104,7 @@ class Courier:
         parcel: Parcel,
         waiting: Waiting,
         outcome: Outcome,
+        timeout_s: float,
     ) -> SendReceipt:
         """What comes of a send that `begin` began and that did not end plainly."""
         try:
@@ -111,8 +114,13 @@ class Courier:
                 outcome = cast(
                     SendReceipt, receipts_of(outcome, waiting.target, parcel.message_ids)
                 )
-        except (ConnectionLost, RequestTimeout, RequestFailed) as error:
-            again = self.deliver_again(parcel, None, waiting.deadline_s, waiting.target, error)
+                self.check_safe(parcel, None, outcome)
+        except FAILURES as error:
+            deadline_s = waiting.asked_s + timeout_s
+            attempt_s = self.attempt_s(parcel, None, timeout_s)
+            again = self.deliver_again(
+                parcel, None, deadline_s, waiting.target, error, attempt_s=attempt_s
+            )
             return cast(SendReceipt, await again)
         self.answered(waiting.target, waiting.asked_s, waiting.asked_s + waiting.latency_s)
         return outcome
@@ -130,7 +138,15 @@ class Courier:
             return
         lanes = [self._session.lanes.get(target.address) for target in outlet.targets]
         self._turn += 1
-        self._hot.learn(topic, outlet.targets, lanes, self._session.unique_keys.maker, self._turn)
+        self._hot.learn(
+            topic,
+            outlet.targets,
+            lanes,
+            self._session.unique_keys.maker,
+            self._turn,
+            parts=self._settings.retries + 1 if outlet.has_others else 1,
+            attempt_s=self._settings.attempt_timeout or 0.0,
+        )
 
     async def deliver_again(
         self,
@@ -138,31 +154,63 @@ class Courier:
         choice: Choice,
         deadline_s: float,
         target: Target,
-        error: ConnectionLost | RequestTimeout | RequestFailed,
+        error: Failure,
+        *,
+        attempt_s: float,
     ) -> SendReceipt | list[SendReceipt]:
         """Go on after a first attempt that failed."""
-        retries = Retries(self._retries)
+        retries = Retries(self._settings.retries, is_half=parcel.is_half)
         tried: list[str] = []
+        late: SendReceipt | list[SendReceipt] | None = None  # what a broker has, if not safely
         while True:
             now_s = self._clock.monotonic_s()
             tried.append(target.broker_name)
             wait_s = retries.wait_s_after(error, self._session.random)
-            if may_be_the_brokers(error):
+            if isinstance(error, NotSafe):
+                late = error.outcome
+            elif may_be_the_brokers(error):
                 self._faults.failed(target.broker_name, now_s=now_s)
                 self._hot.forget()
             if wait_s is None or now_s + wait_s >= deadline_s:
-                raise _explained(error, parcel.topic, tried) from error
+                return _last(late, error, parcel.topic, tried)
             self._session.refresh_route(parcel.topic)
             if wait_s:
                 await self._session.sleep(wait_s)
             target = await self.target(parcel, choice, last_broker=tried[-1])
             now_s = self._clock.monotonic_s()
             if now_s >= deadline_s:  # looking for another took all the time that was left
-                raise _explained(error, parcel.topic, tried) from error
+                return _last(late, error, parcel.topic, tried)
+            attempt_end_s = deadline_s if retries.is_last else min(deadline_s, now_s + attempt_s)
             try:
-                return await self._attempt(target, parcel, deadline_s, now_s)
-            except (ConnectionLost, RequestTimeout, RequestFailed) as failure:
+                outcome = await self._attempt(target, parcel, attempt_end_s, now_s)
+                self.check_safe(parcel, choice, outcome)
+                return outcome
+            except FAILURES as failure:
                 error = failure
+
+    def attempt_s(self, parcel: Parcel, choice: Choice, timeout_s: float) -> float:
+        """How long the first attempt, and each but the last, may take."""
+        settings = self._settings
+        if parcel.is_half:
+            return timeout_s  # it is not sent again when no answer came
+        if settings.attempt_timeout is not None:
+            return min(timeout_s, settings.attempt_timeout)
+        return timeout_s / (settings.retries + 1) if self._has_others(parcel, choice) else timeout_s
+
+    def check_safe(
+        self, parcel: Parcel, choice: Choice, outcome: SendReceipt | list[SendReceipt]
+    ) -> None:
+        """Raise NotSafe if another broker is to be asked although this one has stored it."""
+        if not self._settings.retry_another_broker_when_not_stored or parcel.is_half:
+            return
+        receipt = outcome[0] if isinstance(outcome, list) else outcome
+        if not receipt.is_safe and self._has_others(parcel, choice):
+            raise NotSafe(outcome)
+
+    def _has_others(self, parcel: Parcel, choice: Choice) -> bool:
+        """Whether another broker could take it."""
+        outlet = self._outlets.get((parcel.topic, parcel.kind))
+        return choice is None and outlet is not None and outlet.has_others
 
     def is_remarkable(self, asked_s: float, heard_s: float) -> bool:
         """Whether an answer is to be noted by `answered`; any thread may ask."""
@@ -217,7 +265,10 @@ class Courier:
     ) -> SendReceipt | list[SendReceipt]:
         lane = self._session.lanes.get(target.address)
         if lane is None or self._session.loop is not asyncio.get_running_loop():
-            lane = await self._session.lane(target.address, deadline_s - now_s)
+            try:
+                lane = await self._session.lane(target.address, deadline_s - now_s)
+            except ConnectionLost as error:
+                raise Unreached(str(error)) from error
         outcome: SendReceipt | list[SendReceipt] | Command = await lane.send(
             target,
             parcel.message_ids,
@@ -261,56 +312,29 @@ class Courier:
         return targets[place]
 
 
-def receipts_of(
-    answer: Command, target: Target, message_ids: str | list[str]
+_LATE: Final = "it may have been stored, and sending it again may store it twice"
+_LOST: Final = "is the broker running and reachable from here?"
+
+
+def _last(
+    late: SendReceipt | list[SendReceipt] | None,
+    error: Failure,
+    topic: str,
+    tried: Sequence[str],
 ) -> SendReceipt | list[SendReceipt]:
-    """What an answer says; raises RequestFailed when the message was not stored."""
-    try:
-        status = STORED[ResponseCode(answer.code)]
-    except (KeyError, ValueError):
-        remark = f"{answer.remark or ''} [{target.address}]".strip()
-        raise RequestFailed.of(answer.code, remark) from None
-    stored = decode_header(SendReply, answer.ext)
-    queue = target.queue
-    if queue.queue_id != stored.queue_id:
-        queue = replace(queue, queue_id=stored.queue_id)
-    region = None if stored.trace_on == "false" else stored.region
-
-    def receipt(message_id: str, offset_id: str, queue_offset: int) -> SendReceipt:
-        return SendReceipt(
-            status,
-            message_id,
-            offset_id,
-            queue,
-            queue_offset,
-            None if is_batch else stored.transaction_id,
-            stored.recall_handle,
-            region,
-        )
-
-    is_batch = not isinstance(message_ids, str)
-    if isinstance(message_ids, str):
-        return receipt(message_ids, stored.message_id, stored.queue_offset)
-    offset_ids = stored.message_id.split(",")
-    if len(offset_ids) != len(message_ids):  # a broker that keeps a batch as one record
-        offset_ids = [stored.message_id] * len(message_ids)
-    return [
-        receipt(message_id, offset_id, stored.queue_offset + number)
-        for number, (message_id, offset_id) in enumerate(zip(message_ids, offset_ids, strict=True))
-    ]
+    """What a send has come to: stored after all, or the error that ended it."""
+    if late is not None:
+        return late
+    raise _explained(error, topic, tried) from error
 
 
-_ADVICE: Final[dict[type[ClientError], str]] = {
-    RequestTimeout: "it may have been stored, and sending it again may store it twice",
-    ConnectionLost: "is the broker running and reachable from here?",
-}
-
-
-def _explained(error: ClientError, topic: str, tried: Sequence[str]) -> ClientError:
+def _explained(error: Failure, topic: str, tried: Sequence[str]) -> ClientError:
     """The same error, telling what was tried and what to do."""
     count = f"{len(tried)} attempts" if len(tried) > 1 else "one attempt"
     brokers = ", ".join(dict.fromkeys(tried))
     what = f"sending to {topic!r} failed after {count} ({brokers}): "
     if isinstance(error, RequestFailed):
         return RequestFailed.of(error.code, what + error.remark)
-    return type(error)(f"{what}{error}; {_ADVICE[type(error)]}")
+    if isinstance(error, RequestTimeout):
+        return RequestTimeout(f"{what}{error}; {_LATE}")
+    return ConnectionLost(f"{what}{error}; {_LOST}")

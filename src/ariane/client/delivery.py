@@ -54,6 +54,11 @@ class Source(Protocol):
 class Delivery(Protocol):
     """Takes messages to where they are consumed."""
 
+    @property
+    def does_waiting_count(self) -> bool:
+        """Whether what waits for too long is for others to consume."""
+        ...
+
     def start(self) -> None:
         """Begin to."""
         ...
@@ -94,6 +99,7 @@ def source_of(message: ReceivedMessage) -> Source:
 class Tasks:
     """Calls a handler that awaits, from as many tasks as may run at once."""
 
+    does_waiting_count = True
     on_settled = None
 
     def __init__(self, handler: AsyncHandler, *, count: int, clock: Clock) -> None:
@@ -172,7 +178,7 @@ class Tasks:
             try:
                 await handler(message)
             except (Exception, asyncio.CancelledError) as error:
-                await source.failed(message, _failure(error))
+                await source.failed(message, failure_of(error))
             else:
                 source.succeeded(message)
             left -= 1
@@ -183,7 +189,9 @@ class Tasks:
 
 
 class Loop:
-    """Gives messages to whoever asks for the next one."""
+    """Gives messages to whoever asks for the next one, and when is his affair."""
+
+    does_waiting_count = False
 
     def __init__(self, *, unsettled_max: int | None = None) -> None:
         if unsettled_max is not None and unsettled_max < 1:
@@ -247,7 +255,7 @@ class Loop:
         """Nothing runs."""
 
 
-def _failure(error: Exception | asyncio.CancelledError) -> Exception:
+def failure_of(error: Exception | asyncio.CancelledError) -> Exception:
     """What the handler failed with; raises the cancellation that means this task."""
     if isinstance(error, Exception):
         return error

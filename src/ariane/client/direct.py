@@ -12,10 +12,10 @@ import struct
 from typing import Final
 
 from ariane.client import forks
-from ariane.client.courier import receipts_of
 from ariane.client.hot_sends import Receipts, Target
 from ariane.client.messages import SendReceipt, SendStatus
 from ariane.client.parcels import Parcel
+from ariane.client.receipts import receipts_of
 from ariane.clock import Clock
 from ariane.errors import ConnectionLost, RequestTimeout
 from ariane.protocol.command import LENGTHS, command_of

@@ -103,12 +103,15 @@ class Holdings:
                 reader.process.unlock()
 
     def send_stuck_back(self) -> None:
-        """Give messages back whose handlers have taken too long."""
+        """Give messages back that have waited and been worked on here for too long."""
         now_s, timeout_s = self._desk.session.clock.monotonic_s(), self._desk.timeout_s
         for reader in self._readers.values():
-            for message in reader.process.stuck(now_s=now_s, timeout_s=timeout_s):
+            for message in reader.process.stuck(
+                now_s=now_s, timeout_s=timeout_s, waiting=self._desk.delivery.does_waiting_count
+            ):
                 log.warning(
-                    "handler has not ended in %g s group=%s %r",
+                    "%s in %g s group=%s %r",
+                    "handler has not ended" if message.is_started else "no handler was free",
                     timeout_s,
                     self._desk.group,
                     message,

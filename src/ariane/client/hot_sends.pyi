@@ -118,6 +118,9 @@ class HotSends:
         lanes: list[SendLane | None],
         keys: KeyMaker,
         turn: int,
+        *,
+        parts: int = 1,
+        attempt_s: float = 0.0,
     ) -> None: ...
     def knows(self, topic: str) -> bool: ...
     def forget(self) -> None: ...

@@ -649,6 +649,8 @@ cdef class Ring:
     cdef list lanes
     cdef KeyMaker keys
     cdef Py_ssize_t turn
+    cdef Py_ssize_t parts
+    cdef double attempt_s
 
 
 cdef class HotSends:
@@ -674,9 +676,14 @@ cdef class HotSends:
         self.pending_max = pending_max
 
     def learn(self, str topic not None, list targets not None, list lanes not None, KeyMaker keys not None,
-              Py_ssize_t turn) -> None:
-        """Let sends to the topic come here; a lane is None where there is no connection yet."""
+              Py_ssize_t turn, *, Py_ssize_t parts=1, double attempt_s=0.0) -> None:
+        """Let sends to the topic come here; a lane is None where there is no connection yet.
+
+        An attempt may take `attempt_s`, else one of so many equal parts of a send's time.
+        """
         cdef Ring ring = Ring.__new__(Ring)
+        if parts < 1 or not attempt_s >= 0:
+            raise ValueError("an attempt has some of the time")
         if not targets or len(targets) != len(lanes) or turn < 0:
             raise ValueError("a topic has queues, and each queue has a place for its lane")
         for target, lane in zip(targets, lanes):
@@ -686,6 +693,8 @@ cdef class HotSends:
         ring.lanes = lanes
         ring.keys = keys
         ring.turn = turn
+        ring.parts = parts
+        ring.attempt_s = attempt_s
         self.rings[topic] = ring
 
     def knows(self, str topic) -> bool:
@@ -725,6 +734,10 @@ cdef class HotSends:
         now_ms = self.wall_ms()
         now_s = self.monotonic_s()
         key = ring.keys.make(now_ms)
+        if ring.attempt_s and ring.attempt_s < timeout_s:
+            timeout_s = ring.attempt_s
+        elif not ring.attempt_s:
+            timeout_s /= ring.parts
         return lane.begin(<Target> ring.targets[place], str_of(key), self.dressed(text, key, waits), <bytes> body, 0,
                           flag, now_ms, now_s, now_s + timeout_s)
 

@@ -16,11 +16,12 @@ from ariane.client.rebalance import Strategy, allocate
 from ariane.client.routes import MASTER_ID, Address, TopicRoute
 from ariane.client.session import Session
 from ariane.codes import RequestCode
-from ariane.errors import ClientError, RouteNotFound
+from ariane.errors import ClientError, ConnectionLost, RequestTimeout, RouteNotFound
 from ariane.protocol import fastjson
 from ariane.protocol.bodies import ConsumerList, MessageQueue
 from ariane.protocol.command import request
 from ariane.protocol.headers.groups import ConsumerGroupHeader
+from ariane.topics import RETRY_PREFIX
 
 INTERVAL_S: Final = 20.0
 GAP_S: Final = 1.0  # at least, between two rounds
@@ -52,6 +53,7 @@ class Membership:
         self._topics = topics
         self._on_share = on_share
         self._known: set[Address] = set()  # brokers that have heard of us as we are
+        self.missing: set[str] = set()  # topics that are subscribed and not there
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._patience_s = GAP_S
@@ -111,7 +113,7 @@ class Membership:
             try:
                 is_settled &= await self._balance(topic)
             except RouteNotFound as error:
-                log.info("not balanced topic=%s group=%s: %s", topic, self._group, error)
+                self._miss(topic, error)
                 is_settled = False
             except ClientError as error:
                 log.warning("not balanced topic=%s group=%s: %s", topic, self._group, error)
@@ -121,8 +123,22 @@ class Membership:
                 is_settled = False
         return is_settled
 
+    def _miss(self, topic: str, error: RouteNotFound) -> None:
+        """Say it loudly once: a name that was mistyped would be waited for in silence."""
+        if topic in self.missing or topic.startswith(RETRY_PREFIX):
+            log.info("not balanced topic=%s group=%s: %s", topic, self._group, error)
+        else:
+            log.warning("nothing to consume yet topic=%s group=%s: %s", topic, self._group, error)
+            self.missing.add(topic)
+
+    def _is_there(self, topic: str) -> None:
+        if topic in self.missing:
+            log.info("topic is there now topic=%s group=%s", topic, self._group)
+            self.missing.discard(topic)
+
     async def _balance(self, topic: str) -> bool:
         route = await self._session.routes.for_reading(topic)
+        self._is_there(topic)
         await self._greet(route)
         if self._is_broadcast:
             return await self._on_share(topic, list(route.readable))
@@ -134,16 +150,30 @@ class Membership:
         return await self._on_share(topic, share) and is_member
 
     async def _members(self, route: TopicRoute) -> list[str]:
-        """The group as one of the topic's brokers knows it; each knows all of it."""
-        addresses = [ids[MASTER_ID] for ids in route.addresses.values() if MASTER_ID in ids]
-        if not addresses:
-            raise RouteNotFound(f"no broker of topic {route.topic!r} has a master now")
-        header = ConsumerGroupHeader(group=self._group)
-        answer = await self._session.call(
-            self._session.random.choice(addresses),
-            request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header),
-        )
-        return fastjson.decode(answer.body, ConsumerList).client_ids
+        """The group as a broker of the topic knows it: each knows all of it, replicas as well.
+
+        Masters come first, in any order; who cannot be reached or does not know is passed over.
+        """
+        if not route.addresses:
+            raise RouteNotFound(f"topic {route.topic!r} has no broker now")
+        replicas = [
+            (number != MASTER_ID, at)
+            for ids in route.addresses.values()
+            for number, at in ids.items()
+        ]
+        self._session.random.shuffle(replicas)
+        failures: list[ClientError] = []
+        for _, address in sorted(replicas, key=lambda replica: replica[0]):
+            header = ConsumerGroupHeader(group=self._group)
+            try:
+                answer = await self._session.call(
+                    address, request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
+                )
+            except (ConnectionLost, RequestTimeout) as error:
+                failures.append(error)
+            else:
+                return fastjson.decode(answer.body, ConsumerList).client_ids
+        raise failures[0]
 
     async def _greet(self, route: TopicRoute) -> None:
         addresses = {address for ids in route.addresses.values() for address in ids.values()}

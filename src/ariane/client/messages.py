@@ -23,7 +23,8 @@ from ariane.protocol.bodies import MessageQueue
 from ariane.protocol.properties import DELAY, KEYS, NAME_END, SHARDING_KEY, TAGS, VALUE_END, WAIT
 from ariane.topics import topic_fault
 
-BODY_BYTES_MAX: Final = 4 << 20
+BODY_BYTES_MAX: Final = 4 << 20  # unless a producer is told that its brokers take more
+TAG_LENGTH_MAX: Final = 128
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 Body = bytes | bytearray | memoryview | str  # text travels as UTF-8
@@ -87,7 +88,7 @@ class Message(_Addressed, frozen=True, kw_only=True):
     `delay`, `delay_level` and `deliver_at` exclude each other; a naive `deliver_at` is local time.
     """
 
-    tags: str = ""  # what consumers filter by
+    tags: str = ""  # one word, what consumers filter by
     keys: str | Sequence[str] = ()  # found again by `Admin.find`; a text is split at its blanks
     properties: Mapping[str, str] = NOTHING
     sharding_key: str = ""  # messages with one such key share a queue, in order
@@ -124,6 +125,15 @@ class SendReceipt(msgspec.Struct, frozen=True, gc=False):
     recall_handle: str | None = None  # of a message with a delay; see `Client.recall`
     region: str | None = None  # None also when the broker wants no trace
 
+    @property
+    def is_safe(self) -> bool:
+        """Whether it is as safe as the broker is set to make it; else it is stored, but was late.
+
+        `status` says what was late: the disk (`FLUSH_DISK_TIMEOUT`), a replica
+        (`FLUSH_SLAVE_TIMEOUT`), or that there is none (`SLAVE_NOT_AVAILABLE`).
+        """
+        return self.status is SendStatus.OK
+
 
 def message_of(target: str | Message, body: Body | None, fields: MessageFields) -> Message:
     """The message that the arguments of a send describe: topic and body, or a message, changed."""
@@ -141,16 +151,16 @@ def message_of(target: str | Message, body: Body | None, fields: MessageFields) 
         raise
 
 
-def check(message: Message) -> None:
+def check(message: Message, bytes_max: int = BODY_BYTES_MAX) -> None:
     """Raise InvalidMessage if no broker should be bothered with it."""
     if fault := _topic_fault(message.topic):
         raise InvalidMessage(fault)
-    if type(message.body) is not bytes or not 0 < len(message.body) <= BODY_BYTES_MAX:
-        _check_body(message.body)
+    if type(message.body) is not bytes or not 0 < len(message.body) <= bytes_max:
+        _check_body(message.body, bytes_max)
     if message.keys:
         _check_keys(message.keys)
     if message.tags:
-        _check_word("tags", message.tags)
+        _check_tag(message.tags)
     if message.sharding_key:
         _check_word("sharding_key", message.sharding_key)
     for name, value in message.properties.items():
@@ -206,6 +216,27 @@ def _check_keys(keys: object) -> None:
             raise InvalidMessage(f"the key {key!r} is empty or holds a blank; keys have no blanks")
 
 
+def _check_tag(tag: object) -> None:
+    """One word that a subscription can ask for: `a || b` means two, and blanks around are cut."""
+    if not isinstance(tag, str):
+        raise InvalidMessage(f"tags={tag!r} is not text; write str(...)")
+    if fault := _tag_fault(tag):
+        raise InvalidMessage(f"tags={tag!r} {fault}")
+
+
+@lru_cache(maxsize=1024)
+def _tag_fault(tag: str) -> str | None:
+    if "||" in tag:
+        return "holds '||', which means `or` in subscriptions; a message has one tag"
+    if len(tag) > TAG_LENGTH_MAX:
+        return f"has {len(tag)} characters; a tag may have {TAG_LENGTH_MAX}"
+    if any("\ud800" <= character <= "\udfff" for character in tag):
+        return "is not Unicode text"
+    if not tag.isprintable() or " " in tag:
+        return "holds a blank or a character that cannot be seen; subscriptions could not name it"
+    return None
+
+
 def _check_word(name: str, text: object) -> None:
     if not isinstance(text, str):
         raise InvalidMessage(f"{name}={text!r} is not text; write str(...)")
@@ -213,20 +244,21 @@ def _check_word(name: str, text: object) -> None:
         raise InvalidMessage(f"{name}={text!r} holds the separator \\x01 or \\x02")
 
 
-def _check_body(body: object) -> None:
+def _check_body(body: object, bytes_max: int) -> None:
     if not isinstance(body, bytes | bytearray | memoryview | str):
         raise InvalidMessage(f"a body is bytes or text, not {type(body).__name__}; encode it first")
     if not len(body):
         raise InvalidMessage("the body is empty; brokers take no message without one")
     # A character takes at most four bytes, so a short text need not be encoded to be measured.
     is_text = isinstance(body, str)
-    if len(body) * (4 if is_text else 1) <= BODY_BYTES_MAX:
+    if len(body) * (4 if is_text else 1) <= bytes_max:
         return
     size = len(_encoded(body)) if isinstance(body, str) else memoryview(body).nbytes
-    if size > BODY_BYTES_MAX:
+    if size > bytes_max:
         raise InvalidMessage(
-            f"a body of {size:,} bytes is over the {BODY_BYTES_MAX:,} a broker takes;"
-            " split it, or store it elsewhere and send where"
+            f"a body of {size:,} bytes is over the {bytes_max:,} a broker takes; split it, or store"
+            " it elsewhere and send where; if brokers take more (maxMessageSize), set"
+            " message_bytes_max="
         )
 
 

@@ -12,10 +12,10 @@ import logging
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from ariane.client.routes import MASTER_ID, Address
+from ariane.client.replicas import ask_any
 from ariane.client.session import Session
 from ariane.codes import RequestCode, ResponseCode
-from ariane.errors import ClientError
+from ariane.errors import ClientError, ConnectionLost
 from ariane.protocol.bodies import MessageQueue
 from ariane.protocol.command import request
 from ariane.protocol.headers import decode_header
@@ -65,9 +65,11 @@ class RemoteOffsets:
             queue_id=queue.queue_id,
             zero_if_not_found=zero_if_not_found,
         )
-        answer = await self._session.call(
-            await self._address(queue),
-            request(RequestCode.QUERY_CONSUMER_OFFSET, header),
+        answer = await ask_any(
+            self._session,
+            queue,
+            RequestCode.QUERY_CONSUMER_OFFSET,
+            header,
             timeout_s=QUERY_TIMEOUT_S,
             accept={ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND},
         )
@@ -92,19 +94,27 @@ class RemoteOffsets:
         header = UpdateConsumerOffsetHeader(
             group=self._group, topic=queue.topic, queue_id=queue.queue_id, consume_offset=offset
         )
-        command = request(RequestCode.UPDATE_CONSUMER_OFFSET, header, one_way=not wait)
+        code = RequestCode.UPDATE_CONSUMER_OFFSET
         try:
-            address = await self._address(queue)
             if wait:
-                await self._session.call(address, command, timeout_s=QUERY_TIMEOUT_S)
+                await ask_any(self._session, queue, code, header, timeout_s=QUERY_TIMEOUT_S)
             else:
-                await self._session.post(address, command)
+                await self._post(queue, header)
         except ClientError as error:
             self._told.pop(queue, None)
             log.info("offset not committed queue=%s offset=%d: %s", queue, offset, error)
         else:
             self._told[queue] = offset
 
-    async def _address(self, queue: MessageQueue) -> Address:
+    async def _post(self, queue: MessageQueue, header: UpdateConsumerOffsetHeader) -> None:
         route = await self._session.routes.for_reading(queue.topic)
-        return route.replica(queue.broker_name, MASTER_ID)
+        failure: ConnectionLost | None = None
+        for address in route.replicas(queue.broker_name):
+            command = request(RequestCode.UPDATE_CONSUMER_OFFSET, header, one_way=True)
+            try:
+                await self._session.post(address, command)
+                return
+            except ConnectionLost as error:
+                failure = failure or error
+        assert failure is not None, "a broker has an address"
+        raise failure

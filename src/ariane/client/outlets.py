@@ -30,6 +30,7 @@ class Outlet:
         self._kind = kind
         self.brokers = [queue.broker_name for queue in route.writable]
         self.targets = [self._target(queue) for queue in route.writable]
+        self.has_others = len(set(self.brokers)) > 1  # brokers that could take the next attempt
         self._by_queue = dict(zip(route.writable, self.targets, strict=True))
 
     def target_of(self, queue: MessageQueue) -> Target:

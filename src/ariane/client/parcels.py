@@ -22,6 +22,7 @@ from ariane.client.messages import (
     properties_of,
 )
 from ariane.client.settings import SendSettings
+from ariane.codes import SystemFlag
 from ariane.errors import InvalidMessage
 from ariane.protocol.compression import COMPRESSIONS, compress_body
 from ariane.protocol.properties import NAME_END, UNIQUE_KEY, VALUE_END, WAIT, encode_properties
@@ -56,6 +57,11 @@ class Parcel(msgspec.Struct, frozen=True):
     flag: int = 0
     kind: Kind = Kind.PLAIN
 
+    @property
+    def is_half(self) -> bool:
+        """Whether a transaction begins with it."""
+        return bool(self.system_flag & SystemFlag.TRANSACTION_PREPARED)
+
 
 def pack(
     message: Message,
@@ -68,7 +74,7 @@ def pack(
     kind: Kind = Kind.PLAIN,
 ) -> Parcel:
     """The message as a parcel; `extra` are properties that callers may not set themselves."""
-    check(message)
+    check(message, settings.message_bytes_max)
     body = message.body
     if type(body) is not bytes:
         body = body_of(message)
@@ -99,7 +105,12 @@ def properties_text(message: Message, message_id: str, extra: Mapping[str, str] 
     return text
 
 
-def pack_batch(messages: Sequence[Message], make_id: Callable[[], str], born_ms: int) -> Parcel:
+def pack_batch(
+    messages: Sequence[Message],
+    make_id: Callable[[], str],
+    born_ms: int,
+    bytes_max: int = BODY_BYTES_MAX,
+) -> Parcel:
     """Messages of one topic as one parcel; bodies of a batch are never compressed."""
     topics = {message.topic for message in messages}
     if len(topics) != 1:
@@ -113,14 +124,14 @@ def pack_batch(messages: Sequence[Message], make_id: Callable[[], str], born_ms:
     body = BatchBody()
     message_ids = []
     for message in messages:
-        check(message)
+        check(message, bytes_max)
         if message.is_delayed:
             raise InvalidMessage("brokers delay no batches; send delayed messages one by one")
         message_ids.append(make_id())
         body.add(body_of(message), properties_text(message, message_ids[-1]), message.flag)
-    if body.size > BODY_BYTES_MAX:
+    if body.size > bytes_max:
         raise InvalidMessage(
-            f"a batch of {body.size:,} bytes is over the {BODY_BYTES_MAX:,} a broker takes;"
+            f"a batch of {body.size:,} bytes is over the {bytes_max:,} a broker takes;"
             " send it in smaller batches"
         )
     wait = all(message.wait for message in messages)

@@ -58,7 +58,7 @@ class ProcessQueue:
         self.progressed_s = now_s
         self._last_commit_offset = position
         self._unfinished: deque[ReceivedMessage] = deque()  # finished ones behind an unfinished too
-        self._noticed_s: dict[int, float] = {}  # offset -> since when a started message is watched
+        self._noticed_s: dict[int, float] = {}  # offset -> since when a message is watched
 
     @property
     def commit_offset(self) -> int:
@@ -135,16 +135,18 @@ class ProcessQueue:
             return f"the oldest message waits {self.span} offsets back, over {limits.span_max}"
         return None
 
-    def stuck(self, *, now_s: float, timeout_s: float) -> list[ReceivedMessage]:
-        """Messages whose handler has been seen at work for `timeout_s`.
+    def stuck(
+        self, *, now_s: float, timeout_s: float, waiting: bool = True
+    ) -> list[ReceivedMessage]:
+        """Messages that have been seen here for `timeout_s`: at work, or `waiting` for it too.
 
-        A message is watched from the first call that finds it started, so that starting one costs
-        no look at the clock.
+        A message is watched from the first call that finds it, so that taking and starting one
+        costs no look at the clock.
         """
         noticed_s = {
             message.queue_offset: self._noticed_s.get(message.queue_offset, now_s)
             for message in self._unfinished
-            if message.is_started and not message.is_done
+            if not message.is_done and (waiting or message.is_started)
         }
         self._noticed_s = noticed_s
         return [
@@ -154,7 +156,7 @@ class ProcessQueue:
         ]
 
     def extend(self, message: ReceivedMessage, *, now_s: float) -> None:
-        """Watch the message as if it had been started now."""
+        """Watch the message as if it had come now."""
         if not message.is_done and not self.is_dropped:
             self._noticed_s[message.queue_offset] = now_s
 

@@ -78,6 +78,7 @@ class PullLoop:
         may_pull: asyncio.Event,
         may_span: bool = False,
         count_max: int = COUNT_MAX,
+        interval_s: float = 0.0,
     ) -> None:
         self._session = session
         self._puller = puller
@@ -88,6 +89,7 @@ class PullLoop:
         self._may_pull = may_pull
         self._may_span = may_span
         self._count_max = count_max
+        self._interval_s = interval_s
         self.is_full = False  # waits until `finished` tells of room, or for a while
         self._room = asyncio.Event()
         self._failures = 0
@@ -147,7 +149,7 @@ class PullLoop:
         self._failures = 0
         if not self._process.is_dropped:
             self._owner.take(fetched, clock.monotonic_s() - begun_s)
-        return 0.0
+        return self._interval_s if fetched.messages else 0.0
 
     async def _failed(self, error: ArianeError) -> float:
         """Do what may help; returns how long to wait."""

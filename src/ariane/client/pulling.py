@@ -8,10 +8,12 @@ from typing import Final
 from ariane.client.pull_consumer import OFFSET_TIMEOUT_S, PullStatus
 from ariane.client.received import Origin, ReceivedMessage
 from ariane.client.records import decode
+from ariane.client.replicas import ask_any
 from ariane.client.routes import MASTER_ID, Address
 from ariane.client.session import Session
 from ariane.client.subscription import TAG, Filter
 from ariane.codes import PullFlag, RequestCode, ResponseCode
+from ariane.errors import ConnectionLost, RequestTimeout
 from ariane.protocol.bodies import MessageQueue
 from ariane.protocol.command import request
 from ariane.protocol.headers import Header, decode_header
@@ -81,6 +83,8 @@ class Puller:
         The broker takes the filter from our heartbeats; `version` says which one is meant.
         """
         broker_id = self._replicas.get(queue, MASTER_ID)
+        route = await self._session.routes.for_reading(queue.topic)
+        address = route.replica(queue.broker_name, broker_id)
         flag = int(PullFlag.SUSPEND)
         if commit_offset is not None and broker_id == MASTER_ID:
             flag |= PullFlag.COMMIT_OFFSET
@@ -102,12 +106,16 @@ class Puller:
             request_source=-1,
             broker_name=queue.broker_name,
         )
-        answer = await self._session.call(
-            await self.address(queue, broker_id),
-            request(self._code, header),
-            timeout_s=SUSPEND_S + ANSWER_S,
-            accept=STATUSES,
-        )
+        try:
+            answer = await self._session.call(
+                address,
+                request(self._code, header),
+                timeout_s=SUSPEND_S + ANSWER_S,
+                accept=STATUSES,
+            )
+        except (ConnectionLost, RequestTimeout):
+            self._replicas[queue] = route.replica_after(queue.broker_name, broker_id)
+            raise
         outcome = decode_header(PullReply, answer.ext)
         self._replicas[queue] = outcome.suggested_broker_id
         return Fetched(
@@ -139,13 +147,11 @@ class Puller:
         )
         return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
 
-    async def address(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> Address:
-        """Where the queue can be read."""
+    async def address(self, queue: MessageQueue) -> Address:
+        """Where the queue is read: the replica that pulls go to now."""
         route = await self._session.routes.for_reading(queue.topic)
-        return route.replica(queue.broker_name, broker_id)
+        return route.replica(queue.broker_name, self._replicas.get(queue, MASTER_ID))
 
     async def _offset(self, queue: MessageQueue, code: RequestCode, header: Header) -> int:
-        answer = await self._session.call(
-            await self.address(queue), request(code, header), timeout_s=OFFSET_TIMEOUT_S
-        )
+        answer = await ask_any(self._session, queue, code, header, timeout_s=OFFSET_TIMEOUT_S)
         return decode_header(OffsetReply, answer.ext).offset

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
-from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from ariane.client.closing import Closing
+from ariane.client.consumer_options import ConsumerOptions
 from ariane.client.consumers import Registry
 from ariane.client.delivery import Delivery
 from ariane.client.holdings import Holdings
@@ -23,16 +22,14 @@ from ariane.client.inspection import offsets_of, running_info
 from ariane.client.locks import RENEW_S
 from ariane.client.membership import Membership
 from ariane.client.offset_stores import RemoteOffsets
-from ariane.client.process_queue import Limits
 from ariane.client.pulling import Puller
-from ariane.client.reading import DeadLetterHook, Desk
-from ariane.client.rebalance import Average, Strategy
+from ariane.client.reading import Desk
 from ariane.client.received import ReceivedMessage
-from ariane.client.retrying import Retry, SendBack
+from ariane.client.retrying import SendBack
 from ariane.client.session import Session
-from ariane.client.starting import Start
 from ariane.client.statistics import SAMPLE_S
 from ariane.client.subscription import EVERYTHING, SQL92, Filter, filter_of, subscription_of
+from ariane.client.tries import ASKED_S
 from ariane.clock import Timer
 from ariane.codes import RequestCode
 from ariane.errors import ClientError, InvalidArgument, RouteNotFound
@@ -52,22 +49,6 @@ COMMIT_S: Final = 5.0
 STUCK_CHECK_S: Final = 60.0
 
 log = logging.getLogger("ariane.client")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerOptions:
-    """How a group is consumed; all its members should have the same."""
-
-    orderly: bool = False  # one message of a queue at a time, in its order
-    broadcast: bool = False  # every member gets every message, and none again
-    start: Start = Start.LAST
-    retry: Retry = field(default_factory=Retry)
-    dead_letter: DeadLetterHook | None = None  # called with what was given up
-    strategy: Strategy = field(default_factory=Average)
-    limits: Limits = field(default_factory=Limits)
-    timeout_s: float = 900.0  # a message that takes longer is sent back
-    drain_s: float = 30.0  # that handlers have to end when the consumer closes
-    offsets_directory: Path | None = None  # of a broadcast's progress; in the home by default
 
 
 class PushConsumer:
@@ -107,6 +88,8 @@ class PushConsumer:
             membership=self._membership,
             send_back=SendBack(session, group, options.retry),
             limits=options.limits,
+            pull_count_max=options.pull_count_max,
+            pull_interval_s=options.pull_interval_s,
             timeout_s=options.timeout_s,
             is_orderly=options.orderly,
             is_broadcast=options.broadcast,
@@ -172,6 +155,7 @@ class PushConsumer:
         try:
             await self._membership.meet(list(self._desk.filters))
             await self._check_expressions()
+            await self._ask_tries()
             if self.is_closing:
                 raise ClientError("the consumer was closed before it had begun")
         except BaseException:
@@ -214,6 +198,11 @@ class PushConsumer:
         """The queues that are read here now."""
         queues = self._holdings.queues
         return sorted(queue for queue in queues if not queue.topic.startswith(RETRY_PREFIX))
+
+    @property
+    def missing_topics(self) -> list[str]:
+        """Topics that are subscribed and do not exist; they are consumed once they do."""
+        return sorted(self._membership.missing & self._desk.filters.keys())
 
     @property
     def is_orderly(self) -> bool:
@@ -293,9 +282,13 @@ class PushConsumer:
                 client_id=self.session.client_id, group=self.group, subscription=subscription
             )
             await self.session.call(
-                route.master(min(route.addresses)),
+                route.replica(min(route.addresses)),
                 request(RequestCode.CHECK_CLIENT_CONFIG, body=fastjson.encode(body)),
             )
+
+    async def _ask_tries(self) -> None:
+        """Learn how often the group's messages may be tried."""
+        await self._desk.send_back.tries.refresh(self._desk.filters)
 
     async def _take_share(self, topic: str, queues: list[MessageQueue]) -> bool:
         return await self._holdings.take_share(topic, queues)
@@ -307,6 +300,7 @@ class PushConsumer:
         self._timers = [
             timers.every(COMMIT_S, lambda: holdings.spawn(holdings.commit())),
             timers.every(SAMPLE_S, self._sample),
+            timers.every(ASKED_S, lambda: holdings.spawn(self._ask_tries())),
         ]
         if not self.options.orderly:
             self._timers.append(timers.every(STUCK_CHECK_S, holdings.send_stuck_back))

@@ -8,13 +8,13 @@ only while the broker's lock is ours.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ariane.client.delivery import Delivery, is_async
+from ariane.client.dead_letters import DeadLetterHook, mourn, rejection
+from ariane.client.delivery import Delivery
 from ariane.client.membership import Membership
 from ariane.client.process_queue import Limits, ProcessQueue
 from ariane.client.pull_consumer import PullStatus
@@ -35,8 +35,6 @@ HERE_AGAIN_S: Final = 5.0  # until a message that no broker took back is tried o
 
 log = logging.getLogger("ariane.client")
 
-DeadLetterHook = Callable[[ReceivedMessage], Any]
-
 
 @dataclass(slots=True)
 class Desk:
@@ -49,6 +47,8 @@ class Desk:
     membership: Membership
     send_back: SendBack
     limits: Limits
+    pull_count_max: int
+    pull_interval_s: float
     timeout_s: float  # that a handler may take
     is_orderly: bool
     is_broadcast: bool
@@ -89,6 +89,8 @@ class Reader:
             limits=desk.limits,
             may_pull=desk.may_pull,
             may_span=desk.is_orderly,
+            count_max=desk.pull_count_max,
+            interval_s=desk.pull_interval_s,
         )
 
     def start(self) -> None:
@@ -161,6 +163,10 @@ class Reader:
     async def failed(self, message: ReceivedMessage, error: Exception) -> None:
         """Its handler raised."""
         self._statistics.failures += 1
+        if (reason := rejection(message, error)) is not None:
+            log.warning("rejected group=%s %r: %s", self._desk.group, message, reason)
+            await self._settle(message, self._reject(message, reason))
+            return
         delay_s = error.delay_s if isinstance(error, RetryLater) else None
         if not isinstance(error, RetryLater):
             log.warning("handler failed group=%s %r", self._desk.group, message, exc_info=error)
@@ -178,21 +184,28 @@ class Reader:
 
     async def nack(self, message: ReceivedMessage, delay_s: float | None) -> None:
         """It has not; deliver it again after a while, or give it up."""
+        in_order = self._desk.is_orderly
+        again = self._try_in_place if in_order else self._try_later
+        await self._settle(message, again(message, delay_s))
+
+    async def _settle(self, message: ReceivedMessage, work: Coroutine[Any, Any, None]) -> None:
+        """Do what becomes of a message, unless something is under way or nobody asks any more."""
         offset = message.queue_offset
         if message.is_done or offset in self._going_back:
+            work.close()
             return
         if self.process.is_dropped:
+            work.close()
             self.finish(message)  # whoever has the queue now has the message too
             return
         self._going_back.add(offset)
         try:
             if self._desk.is_broadcast:
+                work.close()
                 log.warning("dropped, a broadcast is not tried again %r", message)
                 self.finish(message)
-            elif self._desk.is_orderly:
-                await self._try_in_place(message, delay_s)
             else:
-                await self._try_later(message, delay_s)
+                await work
         finally:
             self._going_back.discard(offset)
 
@@ -226,6 +239,13 @@ class Reader:
             message.reconsume_times += 1
             self._hand_out_again(message, HERE_AGAIN_S)
 
+    async def _reject(self, message: ReceivedMessage, reason: str) -> None:
+        if await self._desk.send_back.bury(message, reason):
+            self.finish(message)
+            await self._mourn(message)
+        else:
+            self._hand_out_again(message, HERE_AGAIN_S)
+
     async def _try_in_place(self, message: ReceivedMessage, delay_s: float | None) -> None:
         if self._desk.send_back.is_last(message) and await self._desk.send_back.bury(message):
             self.finish(message)
@@ -252,16 +272,7 @@ class Reader:
             self._desk.delivery.offer((message,))
 
     async def _mourn(self, message: ReceivedMessage) -> None:
-        log.warning("dead letter group=%s %r", self._desk.group, message)
-        if self._desk.on_dead is not None:
-            try:
-                # A plain function may block, or wait for this very loop: it has a thread.
-                hook = self._desk.on_dead
-                result = hook(message) if is_async(hook) else await asyncio.to_thread(hook, message)
-                if inspect.isawaitable(result):
-                    await result
-            except Exception:  # the letter is dead whatever the hook thinks of it
-                log.exception("dead-letter hook failed group=%s", self._desk.group)
+        await mourn(self._desk.on_dead, self._desk.group, message)
 
     def _rest(self) -> None:
         self._at_work = None

@@ -124,7 +124,8 @@ class PolledMessage(Record, Readable):
         return (
             f"{type(self).__name__}(topic={self.topic!r} queue_id={self.queue_id}"
             f" queue_offset={self.queue_offset} message_id={self.message_id!r}"
-            f" tags={self.tags!r} tries={self.reconsume_times + 1} body={len(self.body)} bytes)"
+            f" tags={self.tags!r} tries={self.reconsume_times + 1}"
+            f" body={len(self.stored_body)} bytes)"
         )
 
 

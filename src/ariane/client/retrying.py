@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ariane.client.dead_letters import REASON, reason_text
 from ariane.client.received import ReceivedMessage
 from ariane.client.routes import DEFAULT_QUEUE_COUNT, MASTER_ID
 from ariane.client.session import Session
 from ariane.client.times import Duration, renamed, seconds_of
+from ariane.client.tries import Tries
 from ariane.codes import RequestCode, ResponseCode
 from ariane.errors import ClientError
 from ariane.protocol.command import request
@@ -65,11 +67,11 @@ class RetryLater(Exception):
 class Retry:
     """How often a message that failed is tried again, and after how long."""
 
-    max: int = 16  # tries after the first one; then it is a dead letter
+    max: int | None = None  # tries after the first, then a dead letter; None: as the group is set
     delays: Sequence[Duration] = ()  # before each try, the last one for all more; none: 10 s to 2 h
 
     @renamed(delays_s="delays")
-    def __init__(self, max: int = 16, delays: Sequence[Duration] = ()) -> None:
+    def __init__(self, max: int | None = None, delays: Sequence[Duration] = ()) -> None:
         object.__setattr__(self, "max", max)
         object.__setattr__(self, "delays", delays)
 
@@ -94,10 +96,11 @@ class SendBack:
         self._session = session
         self._group = group
         self._retry = retry
+        self.tries = Tries(session, group, retry.max)
 
     def is_last(self, message: ReceivedMessage) -> bool:
         """Whether the message has been tried as often as it may be."""
-        return message.reconsume_times >= self._retry.max
+        return message.reconsume_times >= self.tries.max
 
     async def send_back(self, message: ReceivedMessage, delay_s: float | None) -> bool:
         """Have the message delivered again, or made a dead letter; False if no broker took it."""
@@ -109,17 +112,16 @@ class SendBack:
         except ClientError as error:
             log.info("message not sent back, sending it anew message=%r: %s", message, error)
             level = level or FIRST_LEVEL + message.reconsume_times
-            return await self._send_anew(message, message.reconsume_times + 1, level)
+            return await self._send_anew(message, level=level, tries_max=self._retry.max)
         return True
 
-    async def bury(self, message: ReceivedMessage) -> bool:
-        """Make a dead letter of a message that was tried in its place; False if it was not taken.
+    async def bury(self, message: ReceivedMessage, reason: str | None = None) -> bool:
+        """Make a dead letter of a message, whatever its tries; False if it was not taken.
 
-        The broker may not be asked for it as for the others: to those that keep order it would
-        only mean another try.
+        It is sent with one try more than it says it may have. Brokers that are asked to take it
+        back would give one that keeps order another try, and keep no reason.
         """
-        tries = max(message.reconsume_times, self._retry.max) + 1
-        return await self._send_anew(message, tries, 0)
+        return await self._send_anew(message, tries_max=message.reconsume_times, reason=reason)
 
     async def _give_back(self, message: ReceivedMessage, level: int) -> None:
         queue = message.queue
@@ -139,7 +141,14 @@ class SendBack:
             timeout_s=SEND_BACK_TIMEOUT_S,
         )
 
-    async def _send_anew(self, message: ReceivedMessage, tries: int, level: int) -> bool:
+    async def _send_anew(
+        self,
+        message: ReceivedMessage,
+        *,
+        tries_max: int | None,
+        level: int = 0,
+        reason: str | None = None,
+    ) -> bool:
         topic = retry_topic_of(self._group)
         # It has been committed and has waited for its time; neither happens twice.
         properties = {
@@ -151,9 +160,12 @@ class SendBack:
         properties.setdefault(ORIGIN_MESSAGE_ID, message.message_id)
         if level:
             properties[DELAY] = str(level)
+        if reason is not None:
+            properties[REASON] = reason_text(reason)
         try:
             route = await self._session.routes.for_writing(topic)
-            queue = self._session.random.choice(route.writable)
+            queues = route.writable  # of a topic to be made only the first is sure to be there
+            queue = queues[0] if route.is_provisional else self._session.random.choice(queues)
             header = SendHeaderV2(
                 group=INNER_GROUP,
                 topic=topic,
@@ -164,9 +176,9 @@ class SendBack:
                 born_at_ms=self._session.clock.wall_ms(),
                 flag=message.flag,
                 properties=encode_properties(properties),
-                reconsume_times=tries,
+                reconsume_times=message.reconsume_times + 1,
                 unit_mode=False,
-                reconsume_times_max=self._retry.max,
+                reconsume_times_max=tries_max,
                 is_batch=False,
                 broker_name=queue.broker_name,
             )

@@ -42,12 +42,25 @@ class TopicRoute:
             )
         return address
 
-    def replica(self, broker: str, broker_id: int) -> Address:
+    def replica(self, broker: str, broker_id: int = MASTER_ID) -> Address:
         """Where the broker can be read: the replica asked for, else the master, else any."""
         replicas = self.addresses.get(broker, {})
         if not replicas:
             raise RouteNotFound(f"broker {broker!r} is not known to serve topic {self.topic!r}")
         return replicas.get(broker_id) or replicas.get(MASTER_ID) or replicas[min(replicas)]
+
+    def replica_after(self, broker: str, broker_id: int) -> int:
+        """Which replica to ask when this one cannot be reached: the next, and in the end the first.
+
+        The first is the master.
+        """
+        numbers = sorted(self.addresses.get(broker, {})) or [MASTER_ID]
+        return next((number for number in numbers if number > broker_id), numbers[0])
+
+    def replicas(self, broker: str) -> list[Address]:
+        """Everywhere the broker can be read, the master first."""
+        self.replica(broker)  # or RouteNotFound
+        return [address for _, address in sorted(self.addresses[broker].items())]
 
 
 def route_of(topic: str, data: TopicRouteData) -> TopicRoute:

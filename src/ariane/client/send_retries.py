@@ -1,16 +1,18 @@
 """Whether a send that failed is tried again, and when. Knows nothing of sockets or clocks.
 
 A broker that is busy says so to be left in peace: the next attempt waits, twice as long each time.
-After any other failure that another broker might not share, the next attempt is made at once.
+After any other failure that another broker might not share, the next attempt is made at once. The
+half message of a transaction is sent again only when it is certain that no broker has it: of two
+halves one would stay open.
 """
 
 from __future__ import annotations
 
 from random import Random  # noqa: TID251 - the type; the instance is injected
-from typing import Final
+from typing import Any, Final
 
 from ariane.codes import ResponseCode
-from ariane.errors import BrokerBusy, ClientError, RequestFailed
+from ariane.errors import BrokerBusy, ClientError, ConnectionLost, RequestFailed
 
 BUSY_WAIT_S: Final = 0.02
 BUSY_WAIT_MAX_S: Final = 1.0
@@ -30,6 +32,18 @@ RETRIED_CODES: Final = frozenset(
 )
 
 
+class Unreached(ConnectionLost):
+    """No connection could be made, so nothing has been sent."""
+
+
+class NotSafe(ClientError):
+    """A broker has stored it and says that the flush or the replica was late."""
+
+    def __init__(self, outcome: Any) -> None:
+        super().__init__("stored, but not as safe as it should be")
+        self.outcome = outcome
+
+
 def may_be_the_brokers(error: ClientError) -> bool:
     """Whether the failure is one that another broker might not share."""
     return not isinstance(error, RequestFailed) or error.code in RETRIED_CODES
@@ -38,14 +52,22 @@ def may_be_the_brokers(error: ClientError) -> bool:
 class Retries:
     """The attempts of one send: told of each failure, says how long to wait for the next."""
 
-    def __init__(self, retries: int) -> None:
+    def __init__(self, retries: int, *, is_half: bool = False) -> None:
         self._left = retries
+        self._is_half = is_half
         self._may_wait = retries > 0
         self._busy_count = 0
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no attempt may follow the one that is made now."""
+        return self._left <= 0
 
     def wait_s_after(self, error: ClientError, random: Random) -> float | None:
         """Seconds until the next attempt, 0 for at once; None when this failure is the last."""
         if not may_be_the_brokers(error):
+            return None
+        if self._is_half and not isinstance(error, RequestFailed | Unreached):
             return None
         if isinstance(error, BrokerBusy):
             # Only time ends this, unless no second attempt was wanted at all.

@@ -9,12 +9,15 @@ import msgspec
 from msgspec.structs import replace
 
 from ariane.client.keywords import refuse_unknown
+from ariane.client.messages import BODY_BYTES_MAX
 from ariane.client.times import Duration, deprecated
 from ariane.errors import InvalidArgument
 from ariane.protocol.compression import COMPRESSIONS, Compression
+from ariane.protocol.limits import FRAME_BYTES_MAX, HEADER_BYTES_MAX
 
 SEND_TIMEOUT_S: Final = 3.0
 BATCH_BYTES_MAX: Final = 256 << 10  # a broker takes 4 MiB
+MESSAGE_BYTES_END: Final = FRAME_BYTES_MAX - HEADER_BYTES_MAX  # longer, and no frame holds it
 BATCH_COUNT_MAX: Final = 1_000
 
 
@@ -22,7 +25,10 @@ class SendOptions(TypedDict, total=False):
     """What may be set; each is a field of `SendSettings`."""
 
     timeout: Duration
+    attempt_timeout: Duration | None
     retries: int
+    retry_another_broker_when_not_stored: bool
+    message_bytes_max: int
     compression: Compression | None
     compress_from_bytes: int
     linger: Duration | None
@@ -31,14 +37,21 @@ class SendOptions(TypedDict, total=False):
     trace: bool
 
 
-KEYWORDS: Final = {*SendOptions.__annotations__, "group", "clock", "random"}
+KEYWORDS: Final = {*SendOptions.__annotations__, "group", "topics", "clock", "random"}
 
 
 class SendSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How sends are made."""
 
     timeout: float = SEND_TIMEOUT_S  # seconds, for all attempts of a send together
+    # For one attempt; None: an even part of `timeout` where another broker could take the next one,
+    # else all that is left.
+    attempt_timeout: float | None = None
     retries: int = 2  # further attempts after one that failed; a busy broker is asked until the end
+    # Also after an answer that the flush or the replica was late: the message is stored there
+    # already, and then elsewhere once more.
+    retry_another_broker_when_not_stored: bool = False
+    message_bytes_max: int = BODY_BYTES_MAX  # of a body or a batch; brokers: maxMessageSize
     compression: Compression | None = "zlib"
     compress_from_bytes: int = 4_096
     linger: float | None = None  # None: each send is a request; else they are gathered so long
@@ -54,7 +67,7 @@ class SendSettings(msgspec.Struct, frozen=True, kw_only=True):
             linger_ms = given.pop("linger_ms")
             given["linger"] = None if linger_ms is None else linger_ms / 1000
         refuse_unknown(given, KEYWORDS)
-        for name in ("timeout", "linger"):
+        for name in ("timeout", "attempt_timeout", "linger"):
             if isinstance(given.get(name), timedelta):
                 given[name] = given[name].total_seconds()
         return replace(self, **given)
@@ -62,6 +75,13 @@ class SendSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.timeout > 0:
             raise InvalidArgument(f"timeout={self.timeout}: seconds, more than 0")
+        if self.attempt_timeout is not None and not self.attempt_timeout > 0:
+            raise InvalidArgument(f"attempt_timeout={self.attempt_timeout}: seconds, more than 0")
+        if not 0 < self.message_bytes_max <= MESSAGE_BYTES_END:
+            raise InvalidArgument(
+                f"message_bytes_max={self.message_bytes_max}: 1 to {MESSAGE_BYTES_END:,} bytes; a"
+                " frame of the protocol holds no more"
+            )
         if self.retries < 0:
             raise InvalidArgument(f"retries={self.retries}: 0 or more")
         if self.compression is not None and self.compression not in COMPRESSIONS:

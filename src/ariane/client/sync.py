@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from random import Random  # noqa: TID251 - the type; the instance is injected
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Final, Self, TypeVar, Unpack, cast
 
 from ariane.client import client
 from ariane.client.blocking import Blocking, Forwarded, blocking, on_loop
-from ariane.client.consuming import CONCURRENCY, SIGNALS, Choices
-from ariane.client.delivery import Handler
+from ariane.client.consuming import SIGNALS
 from ariane.client.direct import DirectLines
 from ariane.client.loop_thread import LoopThread
 from ariane.client.producer import DEFAULT_GROUP
@@ -27,6 +26,7 @@ from ariane.client.session import Session
 from ariane.client.settings import SendOptions
 from ariane.client.sync_consumers import (
     LitePullConsumer,
+    PopConsumer,
     PullConsumer,
     PushConsumer,
     ReceivedMessage,
@@ -43,6 +43,7 @@ __all__ = [
     "Client",
     "LitePullConsumer",
     "LoopThread",
+    "PopConsumer",
     "Producer",
     "PullConsumer",
     "PushConsumer",
@@ -73,13 +74,20 @@ class Client(Blocking[client.Client]):
         name_servers: str,
         *,
         group: str = DEFAULT_GROUP,
+        topics: Sequence[str] = (),
         middleware: Sequence[Middleware] = (),
         clock: Clock | None = None,
         random: Random | None = None,
         **options: Unpack[SendOptions],
     ) -> None:
         self._twin = client.Client(
-            name_servers, group=group, middleware=middleware, clock=clock, random=random, **options
+            name_servers,
+            group=group,
+            topics=topics,
+            middleware=middleware,
+            clock=clock,
+            random=random,
+            **options,
         )
         self._twin.message_kind = cast("type[AsyncMessage]", ReceivedMessage)
         self._twin.may_handlers_await = False
@@ -87,7 +95,11 @@ class Client(Blocking[client.Client]):
         self._lines = DirectLines(self._twin.session.clock)
         # Before it opens: nobody need hear of it yet.
         self._producer = Producer(self._twin.producer(group), self)
-        self._thread.run(self._twin.open())
+        try:
+            self._thread.run(self._twin.open())
+        except BaseException:
+            self._thread.stop()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -141,6 +153,8 @@ class Client(Blocking[client.Client]):
 
         return register
 
+    checked_elsewhere = on_loop(client.Client.checked_elsewhere)
+
     # Reading.
 
     @cached_property
@@ -154,25 +168,8 @@ class Client(Blocking[client.Client]):
 
     # Consuming.
 
-    def push_consumer(
-        self,
-        group: str,
-        handler: Callable[[ReceivedMessage], Any],
-        *,
-        concurrency: int = CONCURRENCY,
-        **choices: Unpack[Choices],
-    ) -> PushConsumer:
-        """A member of the group; subscribe it to topics, then `start` it or use `with`.
-
-        The handler runs on up to `concurrency` threads. A message is consumed when it returns and
-        tried again later when it raises.
-        """
-        called = cast("Handler", handler)
-        twin = self._thread.call(
-            lambda: self._twin.push_consumer(group, called, concurrency=concurrency, **choices)
-        )
-        return PushConsumer(twin, self)
-
+    push_consumer = on_loop(client.Client.push_consumer, then=PushConsumer)
+    pop_consumer = on_loop(client.Client.pop_consumer, then=PopConsumer)
     consumer = on_loop(client.Client.consumer)
     subscribe = on_loop(client.Client.subscribe, then=Subscription)
     lite_pull_consumer = on_loop(client.Client.lite_pull_consumer, then=LitePullConsumer)

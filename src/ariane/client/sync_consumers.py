@@ -9,8 +9,8 @@ from collections.abc import Coroutine, Iterator
 from types import TracebackType
 from typing import Any, Self, cast
 
-from ariane.client import consuming, pull_consumer, push_consumer, simple_consumer
 from ariane.client import lite_pull_consumer as lite
+from ariane.client import looping, pop_consumer, pull_consumer, push_consumer, simple_consumer
 from ariane.client.blocking import Blocking, BlockingScope, blocking, on_loop
 from ariane.client.received import Holder, PolledMessage
 from ariane.client.received import ReceivedMessage as AsyncMessage
@@ -100,8 +100,32 @@ class PushConsumer(BlockingScope[push_consumer.PushConsumer]):
         """The queues that are read here now."""
         return self._thread.call(lambda: self._twin.queues)
 
+    @property
+    def missing_topics(self) -> list[str]:
+        """Topics that are subscribed and do not exist; they are consumed once they do."""
+        return self._thread.call(lambda: self._twin.missing_topics)
 
-class Subscription(BlockingScope[consuming.Subscription]):
+
+class PopConsumer(BlockingScope[pop_consumer.PopConsumer]):
+    """The blocking twin of `ariane.PopConsumer`."""
+
+    def __init__(self, twin: pop_consumer.PopConsumer, owner: Blocking[Any]) -> None:
+        super().__init__(twin, owner)
+        self.group = twin.group
+
+    start = blocking(pop_consumer.PopConsumer.start)
+    subscribe = on_loop(pop_consumer.PopConsumer.subscribe)
+    unsubscribe = on_loop(pop_consumer.PopConsumer.unsubscribe)
+    pause = on_loop(pop_consumer.PopConsumer.pause)
+    resume = on_loop(pop_consumer.PopConsumer.resume)
+
+    @property
+    def held_count(self) -> int:
+        """How many messages are lent to this member and not settled."""
+        return self._thread.call(lambda: self._twin.held_count)
+
+
+class Subscription(BlockingScope[looping.Subscription]):
     """Messages of a group's share, one after the other; each is to be settled by `ack` or `nack`.
 
     with client.subscribe("orders", group="billing") as messages:

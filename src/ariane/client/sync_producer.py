@@ -13,13 +13,14 @@ from typing import Any, Unpack, cast
 
 from ariane.client import producer
 from ariane.client.blocking import Blocking, blocking, on_loop
+from ariane.client.courier import FAILURES
 from ariane.client.direct import DirectLines
 from ariane.client.messages import Body, Message, MessageFields, SendReceipt, message_of
 from ariane.client.producer import choice_of
 from ariane.client.queues import Selector
 from ariane.client.times import Duration, seconds_of
 from ariane.client.transactions import Transaction
-from ariane.errors import ClientError, ConnectionLost, RequestFailed, RequestTimeout
+from ariane.errors import ClientError
 from ariane.protocol.bodies import MessageQueue
 
 
@@ -84,16 +85,21 @@ class Producer(Blocking[producer.Producer]):
         target = courier.target_now(parcel, choice, asked_s)
         if target is None:
             target = self._thread.run(courier.target(parcel, choice))
+        attempt_s = courier.attempt_s(parcel, choice, timeout_s)
         try:
-            receipt = self._lines.send(target, parcel, timeout_s)
-        except (ConnectionLost, RequestTimeout, RequestFailed) as error:
-            again = courier.deliver_again(parcel, choice, asked_s + timeout_s, target, error)
+            receipt = self._lines.send(target, parcel, attempt_s)
+            courier.check_safe(parcel, choice, receipt)
+        except FAILURES as error:
+            again = courier.deliver_again(
+                parcel, choice, asked_s + timeout_s, target, error, attempt_s=attempt_s
+            )
             return cast(SendReceipt, self._thread.run(again))
         heard_s = self._monotonic_s()
         if courier.is_remarkable(asked_s, heard_s):  # the loop's to note: others read its notes
             self._thread.tell(courier.answered, target, asked_s, heard_s)
         return receipt
 
+    start = blocking(producer.Producer.start)
     submit = blocking(producer.Producer.submit, then=_for_threads)
     send_one_way = blocking(producer.Producer.send_one_way)
     send_batch = blocking(producer.Producer.send_batch)

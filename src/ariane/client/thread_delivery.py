@@ -39,6 +39,7 @@ class _Outcome:
 class Threads:
     """Calls a handler that blocks, from as many threads as may run at once."""
 
+    does_waiting_count = True
     on_settled = None
 
     def __init__(self, handler: Handler, *, count: int, clock: Clock) -> None:

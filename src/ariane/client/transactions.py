@@ -186,6 +186,7 @@ class Checkers:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._checkers: dict[str, Checker] = {}
+        self._elsewhere: set[str] = set()  # groups whose checker is in another process
         session.serve(RequestCode.CHECK_TRANSACTION_STATE, self._asked)
         session.on_open.append(self._be_known)
 
@@ -196,6 +197,19 @@ class Checkers:
         self._checkers[group] = checker
         if self._session.loop is not None:
             self._be_known()
+
+    def trust(self, group: str) -> None:
+        """Another process answers for the producer group."""
+        self._elsewhere.add(group)
+
+    def must_know(self, group: str) -> None:
+        """Raise ClientError unless the group has a checker here."""
+        if group not in self._checkers and group not in self._elsewhere:
+            raise ClientError(
+                f"group {group!r} has no checker, so nobody could say what became of a transaction"
+                f" whose end is lost; decorate a function with @client.checker({group!r}) first,"
+                " or say client.checked_elsewhere(...) if another process has it"
+            )
 
     def _be_known(self) -> None:
         """Brokers ask whom they know, and half messages may wait on any of them."""

@@ -11,8 +11,8 @@ from typing import Any, Final, Unpack
 
 from taskiq import AckableMessage, AsyncBroker, AsyncResultBackend, BrokerMessage
 
+from ariane.client.choosing import Choices
 from ariane.client.client import Client
-from ariane.client.consuming import Choices
 from ariane.client.starting import Start
 from ariane.errors import ClientError
 

@@ -129,10 +129,12 @@ class Readable:
         return datetime.fromtimestamp(self.stored_at_ms / 1000, UTC)
 
     def _unreadable(self, what: str, error: Exception) -> UnreadableBody:
-        return UnreadableBody(
+        unreadable = UnreadableBody(
             f"the body of message {self.message_id} of topic {self.topic!r} is not the {what}"
             f" that was asked for: {error}"
         )
+        unreadable.about = self
+        return unreadable
 
 
 @lru_cache(maxsize=256)

@@ -346,6 +346,7 @@ async def types(cluster: Cluster) -> None:
         raise NotThere("Apache's broker takes every type, only its proxy refuses")
     kinds = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
     topics = {kind: await typed_topic(cluster, kind) for kind in kinds}
+    cluster.client.checked_elsewhere("DEFAULT_PRODUCER")
     for kind, topic in topics.items():
         sends = {
             "NORMAL": cluster.client.send(topic, "plain"),

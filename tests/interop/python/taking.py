@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import ariane.sync
-from ariane import Client, Start
+from ariane import Client, Reject, RetryLater, Start
 from ariane.client.lite_pull_consumer import LitePullConsumer
 from ariane.client.received import PolledMessage, ReceivedMessage
 from ariane.client.retrying import Retry
@@ -227,7 +227,9 @@ async def blocking(cluster: Cluster) -> None:
         with ariane.sync.Client(cluster.name_server) as client:
             client.send(topic, "sent")
             client.send_batch([ariane.Message(topic, f"batched {n}") for n in range(3)])
-            with client.transaction(topic, "committed", group=cluster.fresh("producers")):
+            producers = cluster.fresh("producers")
+            client.checked_elsewhere(producers)
+            with client.transaction(topic, "committed", group=producers):
                 pass
             consumer = client.pull_consumer(group)
             [queue] = consumer.queues(topic)
@@ -272,3 +274,53 @@ async def track(cluster: Cluster) -> None:
         await until(is_known, lambda: f"the tracks, they are {found}")
         assert found[behind] is TrackType.NOT_CONSUME_YET
         assert found[gone] is TrackType.NOT_ONLINE
+
+
+@feature("pop-handlers")
+async def pop_handlers(cluster: Cluster) -> None:
+    topic, group = await cluster.topic("pop_handled", 1), cluster.fresh("group")
+    await cluster.make_group(group)
+    sent = await send(cluster, topic, 30)
+    taken: dict[str, list[str]] = {"one": [], "other": []}
+    failed: set[str] = set()
+
+    async def is_enough() -> bool:
+        return len({body for bodies in taken.values() for body in bodies}) == 30
+
+    async with Client(cluster.name_server) as one, Client(cluster.name_server) as other:
+        for name, client in (("one", one), ("other", other)):
+
+            @client.consumer(topic, group=group, pop=True, start=Start.FIRST, concurrency=2)
+            async def handle(message: ReceivedMessage, name: str = name) -> None:
+                body = message.body.decode()
+                if body.endswith("7") and body not in failed:
+                    failed.add(body)
+                    raise RetryLater(1)
+                taken[name].append(body)
+                await asyncio.sleep(0.05)
+
+            await client.start_consumers()
+        await until(is_enough, lambda: f"30 messages, got {taken}")
+    assert sorted(taken["one"] + taken["other"]) == sorted(sent)
+    assert all(taken.values()), "one queue, and yet both members had some"
+    assert len(failed) == 3
+
+
+@feature("rejected")
+async def rejected(cluster: Cluster) -> None:
+    topic = await cluster.topic("rejected", 1)
+    receipt = await cluster.client.send(topic, "poison")
+
+    async def refuse(message: ReceivedMessage) -> None:
+        raise Reject("no such customer")
+
+    async with Client(cluster.name_server) as client:
+        for make in (client.push_consumer, client.pop_consumer):
+            group = cluster.fresh("group")
+            await cluster.make_group(group)
+            consumer = make(group, refuse, start=Start.FIRST)  # type: ignore[operator]
+            consumer.subscribe(topic)
+            async with consumer:
+                dead = await cluster.found(f"%DLQ%{group}", receipt.message_id)
+            assert dead.body == b"poison"
+            assert dead.properties["DEAD_LETTER_REASON"] == "no such customer"

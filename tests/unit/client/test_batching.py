@@ -166,7 +166,7 @@ async def test_who_only_submits_lets_batches_leave() -> None:
 async def test_submitting_waits_while_too_much_is_gathered_or_under_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ariane.client.producer.SUBMITTED_BYTES_MAX", 2_000)
+    monkeypatch.setattr("ariane.client.sending.SUBMITTED_BYTES_MAX", 2_000)
     clock = ManualClock()
     async with (
         running("a", orders=1) as cluster,

@@ -13,7 +13,10 @@ from ariane.client.consuming import Subscription
 from ariane.client.received import ReceivedMessage
 from ariane.codes import RequestCode
 from ariane.errors import ClientError
-from tests.unit.client.fake import client_of, running
+from ariane.protocol.headers import decode_header
+from ariane.protocol.headers.send import SendHeaderV2
+from ariane.protocol.message import decode_properties
+from tests.unit.client.fake import client_of, running, stored
 from tests.unit.client.group_broker import (
     GROUP,
     TOPIC,
@@ -25,6 +28,7 @@ from tests.unit.client.group_broker import (
 )
 
 BACK = RequestCode.CONSUMER_SEND_MSG_BACK
+SEND = RequestCode.SEND_MESSAGE_V2
 
 
 async def looped(here: World, **choices: Any) -> Subscription:
@@ -171,7 +175,7 @@ async def test_a_client_that_is_not_open_is_opened_and_closed_by_its_run() -> No
         assert not client.session.is_open
 
 
-async def test_a_body_that_is_not_of_the_model_has_failed() -> None:
+async def test_a_body_that_is_not_of_the_model_is_a_dead_letter_at_once() -> None:
     async with world() as here:
 
         @here.client.consumer(TOPIC, group=GROUP, model=Order)
@@ -180,8 +184,18 @@ async def test_a_body_that_is_not_of_the_model_has_failed() -> None:
 
         await here.client.start_consumers()
         await until(here.broker.pulls)
+        here.server.answers[SEND] = stored
         here.broker.store(b"{}")
-        await here.server.received(BACK)
+        (command,) = await here.server.received(SEND)
+        header = decode_header(SendHeaderV2, command.ext)
+        assert (header.topic, header.reconsume_times, header.reconsume_times_max) == (
+            f"%RETRY%{GROUP}",
+            1,
+            0,
+        )
+        reason = decode_properties(header.properties or "")["DEAD_LETTER_REASON"]
+        assert reason.startswith("the body cannot be read as Order: ")
+        assert not here.server.of(BACK)
 
 
 async def test_running_without_a_handler_says_what_to_do() -> None:

@@ -28,7 +28,11 @@ REFUSED = {
     "a delay as a property": (Message("t", b"x", properties={"DELAY": "3"}), "delay_level="),
     "a name of RocketMQ's": (Message("t", b"x", properties={"UNIQ_KEY": "x"}), "belongs to"),
     "a separator in a value": (Message("t", b"x", properties={"a": "x\x02y"}), "separator"),
-    "a separator in the tags": (Message("t", b"x", tags="x\x01"), "separator"),
+    "a separator in the tag": (Message("t", b"x", tags="x\x01"), "cannot be seen"),
+    "a blank in the tag": (Message("t", b"x", tags="a b"), "holds a blank"),
+    "two tags": (Message("t", b"x", tags="a||b"), "a message has one tag"),
+    "a long tag": (Message("t", b"x", tags="x" * 129), "129 characters; a tag may have 128"),
+    "a tag that is no text": (Message("t", b"x", tags=1), "tags=1 is not text"),  # type: ignore[arg-type]
     "a separator in the sharding key": (Message("t", b"x", sharding_key="x\x01"), "separator"),
     "an empty value": (Message("t", b"x", properties={"a": ""}), "a name and a value"),
     "a number as a value": (Message("t", b"x", properties={"a": 1}), "not text"),  # type: ignore[dict-item]

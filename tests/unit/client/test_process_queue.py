@@ -104,17 +104,16 @@ def test_a_consumer_that_keeps_order_may_span() -> None:
     assert queue.fullness(Limits(), may_span=True) is None
 
 
-def test_messages_are_stuck_when_seen_at_work_for_too_long() -> None:
+def test_messages_are_stuck_when_seen_here_for_too_long_waiting_or_at_work() -> None:
     queue, (one, two, three) = held(1, 2, 3, first=1)
     one.is_started = two.is_started = True
     assert queue.stuck(now_s=0, timeout_s=900) == []
     queue.finish(one)
-    three.is_started = True
+    three.is_started = True  # the time that it waited counts
     assert queue.stuck(now_s=899, timeout_s=900) == []
-    assert queue.stuck(now_s=900, timeout_s=900) == [two]
+    assert queue.stuck(now_s=900, timeout_s=900) == [two, three]
     queue.finish(two)
-    assert queue.stuck(now_s=1798, timeout_s=900) == []
-    assert queue.stuck(now_s=1799, timeout_s=900) == [three]
+    assert queue.stuck(now_s=1798, timeout_s=900) == [three]
 
 
 def test_more_time_can_be_had() -> None:
@@ -126,10 +125,19 @@ def test_more_time_can_be_had() -> None:
     assert queue.stuck(now_s=1700, timeout_s=900) == [one]
 
 
-def test_a_message_that_nobody_started_is_not_stuck() -> None:
-    queue, _ = held(1, first=1)
-    queue.stuck(now_s=0, timeout_s=900)
-    assert queue.stuck(now_s=10_000, timeout_s=900) == []
+def test_a_message_that_nobody_started_is_given_to_others_too() -> None:
+    queue, (one,) = held(1, first=1)
+    assert queue.stuck(now_s=10, timeout_s=900) == []
+    assert queue.stuck(now_s=910, timeout_s=900) == [one]
+
+
+def test_a_message_that_a_loop_has_not_asked_for_is_not_stuck() -> None:
+    queue, (one,) = held(1, first=1)
+    queue.stuck(now_s=0, timeout_s=900, waiting=False)
+    assert queue.stuck(now_s=10_000, timeout_s=900, waiting=False) == []
+    one.is_started = True
+    queue.stuck(now_s=10_000, timeout_s=900, waiting=False)
+    assert queue.stuck(now_s=10_900, timeout_s=900, waiting=False) == [one]
 
 
 def test_a_lock_counts_for_thirty_seconds() -> None:

@@ -290,7 +290,7 @@ async def test_submitted_messages_are_answered_in_time() -> None:
 
 
 async def test_too_much_under_way_makes_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ariane.client.producer.SUBMITTED_BYTES_MAX", 2_000)
+    monkeypatch.setattr("ariane.client.sending.SUBMITTED_BYTES_MAX", 2_000)
     monkeypatch.setattr("ariane.client.courier.UNANSWERED_BYTES_MAX", 1_000)
     clock = ManualClock()
     async with running("a", orders=1) as cluster, client_of(cluster, clock) as client:

@@ -142,7 +142,7 @@ async def test_what_fails_goes_back_to_its_broker_and_is_passed() -> None:
             delay_level=0,
             origin_message_id=f"{0:032X}",
             origin_topic=TOPIC,
-            reconsume_times_max=16,
+            reconsume_times_max=None,  # the group's own number counts
             broker_name="a",
         )
         await here.advance(5)
@@ -184,7 +184,7 @@ async def test_a_message_that_its_broker_does_not_take_back_is_sent_anew() -> No
         (command,) = await here.server.received(SEND)
         header = decode_header(SendHeaderV2, command.ext)
         assert (header.topic, header.group) == (f"%RETRY%{GROUP}", "CLIENT_INNER_PRODUCER")
-        assert (header.reconsume_times, header.reconsume_times_max) == (3, 16)
+        assert (header.reconsume_times, header.reconsume_times_max) == (3, None)
         assert command.body == b"one"
         assert decode_properties(header.properties or "") == {
             "UNIQ_KEY": f"{0:032X}",
@@ -661,16 +661,23 @@ async def test_topics_come_and_go_while_it_runs() -> None:
         }
 
 
-async def test_a_topic_that_does_not_exist_yet_is_waited_for() -> None:
+async def test_a_topic_that_does_not_exist_yet_is_waited_for_and_said_loudly_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with world() as here:
         consumer = here.client.push_consumer(GROUP, Kept())
         consumer.subscribe("new")
         await consumer.start()
         await here.advance(5)
         assert consumer.queues == []
+        assert consumer.missing_topics == ["new"]
+        said = [record for record in caplog.records if "nothing to consume yet" in record.message]
+        assert len(said) == 1
+        assert "topic 'new' does not exist" in said[0].message
         here.cluster.queue_counts["new"] = 1
         await here.advance(8)
         await until(lambda: consumer.queues == [queue(0, "new")])
+        assert consumer.missing_topics == []
 
 
 async def test_pausing_stops_pulls_and_nothing_else() -> None:

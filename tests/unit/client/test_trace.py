@@ -114,6 +114,7 @@ async def test_sends_are_told_together_half_a_second_later() -> None:
         async with await tracing(cluster, clock) as client:
             first = await client.send("orders", b"12345", tags="A", keys=["k"])
             second = await client.send("orders", b"x", delay_level=2)
+            client.checked_elsewhere("DEFAULT_PRODUCER")
             async with client.transaction("orders", b"x") as transaction:
                 pass
             assert traces(cluster) == []

@@ -35,7 +35,9 @@ async def ended(broker: FakeServer, count: int = 1) -> EndTransactionHeader:
     return decode_header(EndTransactionHeader, (await broker.received(END, count))[-1].ext)
 
 
-async def broker_of(cluster: FakeCluster) -> FakeServer:
+async def broker_of(cluster: FakeCluster, client: Client) -> FakeServer:
+    for group in ("shop", "DEFAULT_PRODUCER"):
+        client.checked_elsewhere(group)
     broker = cluster.brokers["a"]
     broker.answers[SEND] = prepared
     return broker
@@ -43,7 +45,7 @@ async def broker_of(cluster: FakeCluster) -> FakeServer:
 
 async def test_a_block_that_ends_well_commits() -> None:
     async with running("a", orders=4) as cluster, client_of(cluster) as client:
-        broker = await broker_of(cluster)
+        broker = await broker_of(cluster, client)
         message = Message("orders", b"...", tags="A")
         async with client.transaction(message, group="shop") as transaction:
             assert not broker.of(END)
@@ -70,7 +72,7 @@ async def test_a_block_that_ends_well_commits() -> None:
 
 async def test_a_block_that_raises_rolls_back_and_raises() -> None:
     async with running("a", orders=4) as cluster, client_of(cluster) as client:
-        broker = await broker_of(cluster)
+        broker = await broker_of(cluster, client)
         with pytest.raises(KeyError, match="no such order"):
             async with client.transaction("orders", b"..."):
                 raise KeyError("no such order")
@@ -80,7 +82,7 @@ async def test_a_block_that_raises_rolls_back_and_raises() -> None:
 
 async def test_a_block_may_decide_by_itself() -> None:
     async with running("a", orders=4) as cluster, client_of(cluster) as client:
-        broker = await broker_of(cluster)
+        broker = await broker_of(cluster, client)
         async with client.transaction("orders", b"...") as transaction:
             transaction.rollback()
         assert (await ended(broker)).decision == ROLLBACK
@@ -98,7 +100,7 @@ async def test_a_block_may_decide_by_itself() -> None:
 
 async def test_a_half_message_that_is_not_safe_is_taken_back() -> None:
     async with running("a", orders=4) as cluster, client_of(cluster) as client:
-        broker = await broker_of(cluster)
+        broker = await broker_of(cluster, client)
 
         def late(command: Command) -> Command:
             answer = prepared(command)
@@ -116,7 +118,7 @@ async def test_a_commit_that_is_not_answered_is_left_to_the_checker(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with running("a", orders=4) as cluster, client_of(cluster) as client:
-        broker = await broker_of(cluster)
+        broker = await broker_of(cluster, client)
         broker.answers[END] = silent
         async with client.transaction("orders", b"...", timeout=0.5):
             pass
@@ -125,7 +127,7 @@ async def test_a_commit_that_is_not_answered_is_left_to_the_checker(
 
 async def test_a_commit_that_is_refused_is_an_error() -> None:
     async with running("a", orders=4) as cluster, client_of(cluster) as client:
-        broker = await broker_of(cluster)
+        broker = await broker_of(cluster, client)
         broker.answers[END] = lambda command: reply(command, ResponseCode.ILLEGAL_OPERATION)
         with pytest.raises(RequestFailed, match="604"):
             async with client.transaction("orders", b"..."):
@@ -137,7 +139,7 @@ async def test_a_commit_that_is_refused_is_an_error() -> None:
 
 async def test_what_a_transaction_cannot_be() -> None:
     async with running("a", orders=4) as cluster, client_of(cluster) as client:
-        await broker_of(cluster)
+        await broker_of(cluster, client)
         with pytest.raises(InvalidMessage, match="delayed"):
             client.transaction("orders", b"x", delay=1)
         transaction = client.transaction("orders", b"x")
@@ -152,7 +154,7 @@ async def test_what_a_transaction_cannot_be() -> None:
 
 async def test_how_long_the_broker_waits_can_be_said() -> None:
     async with running("a", orders=4) as cluster, client_of(cluster) as client:
-        broker = await broker_of(cluster)
+        broker = await broker_of(cluster, client)
         async with client.transaction("orders", b"x", check_after=89.5):
             pass
         properties = decode_properties(broker.of(SEND)[0].ext["i"])

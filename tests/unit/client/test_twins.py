@@ -17,6 +17,7 @@ TWINS = {
     "push consumer": (ariane.PushConsumer, sync.PushConsumer),
     "pull consumer": (ariane.PullConsumer, sync.PullConsumer),
     "lite pull consumer": (lite.LitePullConsumer, sync.LitePullConsumer),
+    "pop consumer": (ariane.PopConsumer, sync.PopConsumer),
     "simple consumer": (simple_consumer.SimpleConsumer, sync.SimpleConsumer),
     "admin": (admin.Admin, sync.Admin),
 }

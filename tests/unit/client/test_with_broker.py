@@ -25,6 +25,7 @@ def bodies(broker: EmbeddedBroker, topic: str) -> list[bytes]:
 
 async def test_transactions_end_as_their_blocks_do(ariane_broker: EmbeddedBroker) -> None:
     async with ariane.Client(ariane_broker.name_server) as client:
+        client.checked_elsewhere("shop")
         async with client.transaction("orders", b"kept", group="shop", keys="1") as transaction:
             assert bodies(ariane_broker, "orders") == []
         with pytest.raises(KeyError):
@@ -52,6 +53,7 @@ def test_a_topic_of_one_type_takes_only_that(ariane_broker: EmbeddedBroker) -> N
 
 def test_transactions_of_code_that_blocks(ariane_broker: EmbeddedBroker) -> None:
     with Client(ariane_broker.name_server, group="shop") as client:
+        client.checked_elsewhere("shop")
         with client.transaction("orders", b"kept"):
             pass
         with pytest.raises(KeyError), client.transaction("orders", b"raised"):

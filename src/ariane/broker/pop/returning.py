@@ -1,13 +1,15 @@
 """Giving back what was not acknowledged in time, by the clock and in slices.
 
-The copy goes into the retry topic, then the checkpoint is noted as settled. A kill between the two
-leaves the copies as the very last records of the log, where a restart looks for them, so that
-nothing is given back twice.
+The copy goes into the retry topic, or among the group's dead letters once the message has been
+lent as often as the group says (`retryMaxTimes`); then the checkpoint is noted as settled. A kill
+between the two leaves the copies as the very last records of the log, where a restart looks for
+them, so that nothing is given back twice.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from ariane.broker.placing import place
@@ -19,15 +21,19 @@ from ariane.broker.pop.records import parts_of
 from ariane.broker.pop.revive import (
     Schedule,
     back_off_ms,
+    given_up,
     is_copy_of,
     retry_topic_for,
     revived,
 )
 from ariane.broker.system_topics import READ_WRITE
+from ariane.codes import Permission
 from ariane.errors import ArianeError, InvalidParameter
 from ariane.kernel.pop import Checkpoint
 from ariane.protocol.bodies import TopicConfig
 from ariane.protocol.message import StoredMessage, decode_records
+from ariane.store.messages import NewMessage
+from ariane.topics import dead_letter_topic_of
 
 if TYPE_CHECKING:
     from ariane.broker.state import BrokerState
@@ -36,6 +42,10 @@ LOGGER: Final = logging.getLogger("ariane.broker")
 
 CHECKPOINTS_AT_ONCE: Final = 32  # given back before the loop gets its turn
 TOPIC_WAIT_MS: Final = 100  # until a retry topic just made is on disk
+
+
+class _DeadLettersNotReady(Exception):
+    """Their topic was just made and is not on disk yet."""
 
 
 class Returning:
@@ -62,14 +72,14 @@ class Returning:
 
     def find_given_back(self, log_end: int) -> None:
         """Settle what was given back just before a kill, and not noted: its copy ends the log."""
-        last: dict[str, list[StoredMessage]] = {}
+        last: dict[tuple[str, str], list[StoredMessage]] = {}
         for checkpoint in self._checkpoints:
-            topic = self._retry_topic(checkpoint)
-            if topic not in last:
-                last[topic] = self._last_copies(topic, log_end)
-            for queue_offset in checkpoint.open_offsets() if last[topic] else ():
+            topics = (self._retry_topic(checkpoint), dead_letter_topic_of(checkpoint.group))
+            if topics not in last:
+                last[topics] = self._last_copies(topics, log_end)
+            for queue_offset in checkpoint.open_offsets() if last[topics] else ():
                 message = self._message(checkpoint, queue_offset)
-                if message and any(is_copy_of(copy, message[0]) for copy in last[topic]):
+                if message and any(is_copy_of(copy, message[0]) for copy in last[topics]):
                     self._checkpoints.settle(checkpoint, checkpoint.bit_of(queue_offset))
 
     def drop(self, checkpoint: Checkpoint) -> None:
@@ -96,13 +106,39 @@ class Returning:
             for queue_offset in checkpoint.open_offsets():
                 message = self._message(checkpoint, queue_offset)
                 if message is not None:
-                    place(self._state, revived(*message, checkpoint, topic, queue_id), again=True)
+                    copy = self._dead_letter(*message, checkpoint)
+                    if copy is None:
+                        copy = revived(*message, checkpoint, topic, queue_id)
+                    place(self._state, copy, again=True)
                 done.append(queue_offset)
+        except _DeadLettersNotReady:
+            self._schedule.add(checkpoint, now_ms + TOPIC_WAIT_MS)
         except ArianeError as error:
             wait_ms = self._try_later(checkpoint, now_ms)
             LOGGER.warning("pop revived later topic=%s ms=%d reason=%s", topic, wait_ms, error)
         finally:
             self._settle(checkpoint, done)
+
+    def _dead_letter(
+        self, message: StoredMessage, properties: bytes, checkpoint: Checkpoint
+    ) -> NewMessage | None:
+        """The message as a dead letter, if it has been lent as often as its group says."""
+        topics = self._state.topics
+        group = self._state.groups.for_consumer(checkpoint.group)
+        if message.reconsume_times < group.retry_times_max:
+            return None
+        topic = topics.ensure_dead_letter(group)
+        if not Permission.WRITE & topic.permission or not topic.write_queue_count:
+            return None  # nobody wants them: better lent once more than lost
+        if not topics.is_saved(topic.name):
+            raise _DeadLettersNotReady
+        LOGGER.info(
+            "pop given up group=%s topic=%s id=%s",
+            checkpoint.group,
+            checkpoint.topic,
+            message.message_id,
+        )
+        return given_up(message, properties, checkpoint, topic.name)
 
     def _try_later(self, checkpoint: Checkpoint, now_ms: int) -> int:
         checkpoint.attempts += 1
@@ -178,13 +214,15 @@ class Returning:
             return None
         return message, parts_of(record).properties
 
-    def _last_copies(self, topic: str, log_end: int) -> list[StoredMessage]:
-        """The messages of a retry topic that lie back to back at the end of the log."""
-        config = self._state.topics.get(topic)
-        if config is None:
-            return []
+    def _last_copies(self, topics: Iterable[str], log_end: int) -> list[StoredMessage]:
+        """The messages of these topics that lie back to back at the end of the log."""
         store = self._state.store
-        queues = [store.queue(topic, queue_id) for queue_id in range(config.write_queue_count)]
+        queues = [
+            store.queue(topic, queue_id)
+            for topic in topics
+            if (config := self._state.topics.get(topic)) is not None
+            for queue_id in range(config.write_queue_count)
+        ]
         ends = {queue: queue.end for queue in queues}
         copies: list[StoredMessage] = []
         while True:

@@ -9,13 +9,14 @@ nobody sets; by the wall clock messages would come early or late when it is.
 from __future__ import annotations
 
 import heapq
+from dataclasses import replace
 from typing import Final
 
-from ariane.broker.pop.handles import RETRY_V1, RETRY_V2, retry_topic_of
+from ariane.broker.pop.handles import RETRY_V1, RETRY_V2, popped_topic_of, retry_topic_of
 from ariane.broker.pop.records import PROPERTIES_BYTES_MAX
 from ariane.kernel.pop import Checkpoint
 from ariane.protocol.message import StoredMessage
-from ariane.protocol.properties import amended_properties
+from ariane.protocol.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, amended_properties
 from ariane.store.messages import NewMessage
 from ariane.topics import RETRY_PREFIX
 
@@ -124,6 +125,20 @@ def revived(
         born_host=message.born_host,
         reconsume_times=message.reconsume_times + 1,
     )
+
+
+def given_up(
+    message: StoredMessage, properties: bytes, checkpoint: Checkpoint, topic: str
+) -> NewMessage:
+    """A message as a dead letter of its group: it names its origin as every dead letter does."""
+    copy = revived(message, properties, checkpoint, topic, 0)
+    changes: dict[str, str | None] = {
+        RETRY_TOPIC: popped_topic_of(checkpoint.topic, checkpoint.group)
+    }
+    if not message.properties.get(ORIGIN_MESSAGE_ID, "").strip():
+        changes[ORIGIN_MESSAGE_ID] = message.offset_message_id
+    longer = amended_properties(copy.properties, changes)
+    return replace(copy, properties=longer) if len(longer) <= PROPERTIES_BYTES_MAX else copy
 
 
 def is_copy_of(copy: StoredMessage, message: StoredMessage) -> bool:

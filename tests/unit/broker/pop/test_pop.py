@@ -90,6 +90,7 @@ def test_what_is_not_acknowledged_comes_back_once_in_time_and_counted(broker: Po
 
 def test_it_comes_back_again_and_again_until_acknowledged(broker: Popping) -> None:
     broker.fill(1)
+    broker.state.groups.put(SubscriptionGroupConfig(name="g", retry_times_max=20))
     for times in range(20):
         (message,) = broker.pop()
         assert message.message.reconsume_times == times
