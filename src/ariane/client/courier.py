@@ -79,10 +79,17 @@ class Courier:
             now_s = await self._wait_for_room(timeout_s)
         size = len(parcel.body)
         room.used += size
+        self._session.delivering += 1
         try:
             target = self.target_now(parcel, choice, now_s)
             if target is None:
                 target = await self.target(parcel, choice)
+                now_s = self._clock.monotonic_s()
+                if now_s >= deadline_s:  # sent now, it would be given up before any answer
+                    raise RequestTimeout(
+                        f"finding out where {parcel.topic!r} is took all of {timeout_s:g} s;"
+                        " nothing was sent"
+                    )
             attempt_s = self.attempt_s(parcel, choice, timeout_s)
             try:
                 attempt_end_s = min(deadline_s, now_s + attempt_s)
@@ -97,6 +104,7 @@ class Courier:
                 self._learn(parcel.topic, now_s)
             return outcome
         finally:
+            self._session.delivering -= 1
             room.give(size)
 
     async def go_on(

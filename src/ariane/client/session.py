@@ -60,6 +60,7 @@ class Session:
         self.name_servers = list(name_servers)
         self.on_open: list[Callable[[], None]] = []  # whenever it opens, also again after a fork
         self.on_change: list[Callable[[], None]] = []  # a route or a connection is not what it was
+        self.delivering = 0  # sends that look for their way, or wait for their answer
         self.thread: LoopThread | None = None  # that its loop runs on, for callers that block
         self._handlers: dict[int, Handler] = {}
         self._turn = random.randrange(len(self.name_servers))

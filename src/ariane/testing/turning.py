@@ -92,4 +92,4 @@ async def _turn(session: Session, clock: TurnedClock, seconds: float) -> None:
 
 
 def _sends(session: Session) -> bool:
-    return any(lane.unanswered() for lane in session.lanes.values())
+    return session.delivering > 0 or any(lane.unanswered() for lane in session.lanes.values())

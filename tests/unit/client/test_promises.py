@@ -8,6 +8,7 @@ import pytest
 import ariane
 from ariane import Message, SendStatus
 from ariane.client import Client
+from ariane.clock import ManualClock
 from ariane.codes import RequestCode, ResponseCode
 from ariane.errors import (
     ClientError,
@@ -248,3 +249,18 @@ async def test_topics_named_ahead_are_looked_for_at_the_start() -> None:
                 blocking.producer("shop", topics=["orders"]).start()
 
         await asyncio.to_thread(open_blocking)
+
+
+async def test_a_route_that_took_all_the_time_leaves_nothing_sent() -> None:
+    clock = ManualClock()
+    async with running("a", TBW102=1) as cluster, client_of(cluster, clock) as client:
+        found = cluster.name_server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC]
+
+        def slowly(command: Command) -> Command | None:
+            clock.advance(2.0)  # for the topic, and for the one it would be made after
+            return found(command)
+
+        cluster.name_server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = slowly
+        with pytest.raises(RequestTimeout, match=r"took all of 3 s; nothing was sent"):
+            await client.send("orders", b"x")
+        assert attempts(cluster) == 0
