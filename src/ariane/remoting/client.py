@@ -141,6 +141,13 @@ class ConnectionPool:
         connection = self._connections.get(address)
         return None if connection is None or connection.is_closed else connection
 
+    def is_busy(self, *, within_s: float) -> bool:
+        """Whether it connects, or waits for an answer that was asked for so short a time."""
+        return bool(self._attempts) or any(
+            connection.awaits_answers(within_s=within_s)
+            for connection in self._connections.values()
+        )
+
     def give_time(self, seconds: float) -> None:
         """Let whatever waits for its answer wait so much longer."""
         for connection in self._connections.values():

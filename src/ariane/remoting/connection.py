@@ -326,6 +326,10 @@ class Connection(asyncio.BufferedProtocol):
         """Close: what the peer sent cannot be read."""
         self._close_logged(str(error))
 
+    def awaits_answers(self, *, within_s: float) -> bool:
+        """Whether something waits for an answer that was asked for so short a time."""
+        return any(waiting.timeout_s <= within_s for waiting in self._pending.values())
+
     def give_time(self, seconds: float) -> None:
         """Let whatever waits for its answer wait so much longer."""
         for opaque, waiting in self._pending.items():

@@ -1,8 +1,8 @@
 """Time that passes for a client because its test turns the broker's clock.
 
 The client's clock goes on by itself as well, and whatever waits for an answer waits in real time: a
-turn comes after the broker's own and when sends have their answers, and other requests get as much
-more time. So nothing is late because the clock jumped.
+turn comes after the broker's own and when sends and calls have their answers, and what the broker
+holds gets as much more time. So nothing is late because the clock jumped.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ariane.clock import SystemClock
 
 PATIENCE_S: Final = 1.0  # in real time, for answers that are under way
 LOOK_S: Final = 0.001
+BRIEF_S: Final = 10.0  # what may take longer is a pull or a pop that the broker holds
 TURNS: Final = 8  # of the client's loop: enough to take what has come and to ask again
 
 
@@ -80,8 +81,11 @@ class TurnedClients:
 async def _turn(session: Session, clock: TurnedClock, seconds: float) -> None:
     real = SystemClock()
     until_s = real.monotonic_s() + PATIENCE_S
-    while _sends(session) and real.monotonic_s() < until_s:  # noqa: ASYNC110 - nobody tells
-        await asyncio.sleep(LOOK_S)
+    quiet_turns = 0  # one is not enough: who got an answer may be about to ask again
+    while quiet_turns < TURNS and real.monotonic_s() < until_s:
+        is_busy = session.is_busy(within_s=BRIEF_S)
+        quiet_turns = 0 if is_busy else quiet_turns + 1
+        await asyncio.sleep(LOOK_S if is_busy else 0)
     session.give_time(seconds)
     clock.turn(seconds)
     session.timers.run_due()
@@ -89,7 +93,3 @@ async def _turn(session: Session, clock: TurnedClock, seconds: float) -> None:
         session.timers.on_earlier()  # what is left is due sooner than the loop was told
     for _ in range(TURNS):
         await asyncio.sleep(0)
-
-
-def _sends(session: Session) -> bool:
-    return session.delivering > 0 or any(lane.unanswered() for lane in session.lanes.values())

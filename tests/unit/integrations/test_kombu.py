@@ -8,7 +8,7 @@ import pytest
 from celery import Celery
 from celery.contrib.testing.worker import start_worker
 from celery.signals import setup_logging
-from kombu import Connection, Exchange, Queue
+from kombu import Connection, Exchange, Queue, pools
 
 from ariane.integrations.kombu import due_of, topic_of
 from ariane.testing import EmbeddedBroker
@@ -112,6 +112,7 @@ def app(ariane_broker: EmbeddedBroker) -> Iterator[Celery]:
     app.conf.broker_connection_retry_on_startup = True
     yield app
     app.close()
+    pools.reset()
     setup_logging.disconnect(leave_logging_alone)
 
 
