@@ -39,7 +39,7 @@ from ariane.config import (
     unknown_key_warnings,
 )
 from ariane.disk import RealDisk
-from ariane.errors import ConfigError
+from ariane.errors import ConfigError, StoreError
 from ariane.remoting.loop_timers import drive
 from ariane.remoting.rounds_loop import server_loop
 
@@ -265,8 +265,11 @@ class _Servers:
         self._running.append(server)
         try:
             await server.start()
-        except OSError as error:
-            raise ConfigError(_starting_fault(error, address, option)) from error
+        except (OSError, StoreError) as error:
+            fault = error.__cause__ if isinstance(error, StoreError) else error
+            if not isinstance(fault, OSError):
+                raise
+            raise ConfigError(_starting_fault(fault, address, option)) from error
 
     async def until_signal(self) -> None:
         """Wait for Ctrl-C, SIGTERM, or the end of the terminal."""

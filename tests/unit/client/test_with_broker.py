@@ -118,7 +118,8 @@ async def test_requests_are_replied_to(ariane_broker: EmbeddedBroker) -> None:
             if message.body == b"6 * 7":
                 await client.reply(message, b"42")
 
-        consumer = client.push_consumer("servers", answer)
+        # From the first message on: the request may be there before the consumer has its queues.
+        consumer = client.push_consumer("servers", answer, start=ariane.Start.EARLIEST)
         consumer.subscribe("rpc")
         async with consumer:
             reply = await client.request("rpc", b"6 * 7", timeout=10)
