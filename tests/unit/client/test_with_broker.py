@@ -119,7 +119,7 @@ async def test_requests_are_replied_to(ariane_broker: EmbeddedBroker) -> None:
                 await client.reply(message, b"42")
 
         # From the first message on: the request may be there before the consumer has its queues.
-        consumer = client.push_consumer("servers", answer, start=ariane.Start.EARLIEST)
+        consumer = client.push_consumer("servers", answer, start=ariane.Start.FIRST)
         consumer.subscribe("rpc")
         async with consumer:
             reply = await client.request("rpc", b"6 * 7", timeout=10)
