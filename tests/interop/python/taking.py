@@ -318,7 +318,7 @@ async def rejected(cluster: Cluster) -> None:
         for make in (client.push_consumer, client.pop_consumer):
             group = cluster.fresh("group")
             await cluster.make_group(group)
-            consumer = make(group, refuse, start=Start.FIRST)  # type: ignore[operator]
+            consumer = make(group, refuse, start=Start.FIRST)
             consumer.subscribe(topic)
             async with consumer:
                 dead = await cluster.found(f"%DLQ%{group}", receipt.message_id)
