@@ -254,9 +254,7 @@ class Session:
 
     def is_busy(self, *, within_s: float) -> bool:
         """Whether it sends, or asks for something with a timeout of that or less."""
-        is_sending = self.delivering > 0 or any(
-            lane.unanswered() for lane in self.lanes.values()
-        )
+        is_sending = self.delivering > 0 or any(lane.unanswered() for lane in self.lanes.values())
         return is_sending or self._pool.is_busy(within_s=within_s)
 
     def give_time(self, seconds: float) -> None:

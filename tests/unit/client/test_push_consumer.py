@@ -404,6 +404,78 @@ async def test_a_queue_is_not_taken_while_its_offset_is_unknown() -> None:
         await until(lambda: handler.bodies == [b"old"])
 
 
+async def test_what_is_sent_once_it_has_started_is_received() -> None:
+    async with world() as here:
+        handler = Kept()
+        consumer = here.client.push_consumer(GROUP, handler)
+        consumer.subscribe(TOPIC)
+        await consumer.start()
+        here.broker.store(b"new")
+        await until(lambda: handler.bodies == [b"new"])
+
+
+async def test_the_first_message_of_a_queue_counts_though_it_came_while_we_asked() -> None:
+    async with world() as here:
+        query = RequestCode.QUERY_CONSUMER_OFFSET
+        working = here.server.answers[query]
+
+        def empty(command: Command) -> Command | None:
+            answer = working(command)
+            if command.ext["topic"] == TOPIC:
+                here.broker.store(b"first")
+                here.broker.offsets[TOPIC, 0] = 0  # what brokers answer of a young queue
+                here.server.answers[query] = working
+            return answer
+
+        here.server.answers[query] = empty
+        handler = Kept()
+        await started(here, handler)
+        await until(lambda: handler.bodies == [b"first"])
+
+
+async def test_a_broker_that_does_not_answer_keeps_nobody_from_starting() -> None:
+    async with world() as here:
+        query = RequestCode.QUERY_CONSUMER_OFFSET
+        working = here.server.answers[query]
+        here.server.answers[query] = lambda command: None
+        handler = Kept()
+        consumer = here.client.push_consumer(GROUP, handler)
+        consumer.subscribe(TOPIC)
+        starting = asyncio.create_task(consumer.start())
+        await here.server.received(query)
+        await here.advance(2)
+        assert not starting.done()
+        await here.advance(1)
+        await asyncio.wait_for(starting, 30)
+        assert consumer.queues == []
+        here.server.answers[query] = working
+        await here.advance(5)
+        await here.advance(10)
+        await until(lambda: consumer.queues)
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+async def test_a_consumer_that_is_closed_before_its_first_share_has_not_joined(
+    is_cancelled: bool,
+) -> None:
+    async with world() as here:
+        query = RequestCode.QUERY_CONSUMER_OFFSET
+        here.server.answers[query] = lambda command: None
+        consumer = here.client.push_consumer(GROUP, Kept())
+        consumer.subscribe(TOPIC)
+        starting = asyncio.create_task(consumer.start())
+        await here.server.received(query)
+        if is_cancelled:
+            starting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(starting, 30)
+        else:
+            await consumer.close()
+            with pytest.raises(ClientError, match="closed before it had begun"):
+                await asyncio.wait_for(starting, 30)
+        assert here.broker.members == []
+
+
 STARTS = {
     "last": (Start.LAST, None, 3),
     "first": (Start.FIRST, None, 1),
