@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ariane.client.dead_letters import Reject
 from ariane.client.local_offsets import decode_offsets
 from ariane.client.process_queue import Limits
 from ariane.client.push_consumer import PushConsumer
@@ -840,6 +841,87 @@ async def test_a_handler_that_something_cancels_has_failed() -> None:
         here.broker.store(b"one")
         here.broker.store(b"two")
         await here.server.received(BACK, 2)
+
+
+class NoException(BaseException):
+    """As pytest's `fail` raises."""
+
+
+async def awaits(error: BaseException) -> None:
+    raise error
+
+
+def blocks(error: BaseException) -> None:
+    raise error
+
+
+def passes_on(error: BaseException) -> Awaitable[None]:
+    return awaits(error)
+
+
+RAISED = [
+    (awaits, NoException()),
+    (awaits, GeneratorExit()),
+    (awaits, StopIteration()),
+    (blocks, NoException()),
+    (blocks, GeneratorExit()),
+    (blocks, StopIteration()),
+    (blocks, SystemExit(1)),
+    (passes_on, ValueError()),
+]
+
+
+@pytest.mark.parametrize("batch", [None, 1])
+@pytest.mark.parametrize(("fail", "error"), RAISED)
+async def test_whatever_a_handler_raises_is_for_its_message_s_account(
+    fail: Callable[[BaseException], Any], error: BaseException, batch: int | None
+) -> None:
+    async with world() as here:
+        handled: list[bytes] = []
+
+        def fail_once(given: Any) -> Any:
+            message = given[0] if batch else given
+            return fail(error) if message.body == b"one" else handled.append(message.body)
+
+        async def awaiting(given: Any) -> None:
+            if (result := fail_once(given)) is not None:
+                await result
+
+        handler = awaiting if fail is awaits else fail_once
+        consumer = await started(here, handler, concurrency=1, batch=batch)
+        here.broker.store(b"one")
+        await here.server.received(BACK)
+        here.broker.store(b"two")
+        await until(lambda: handled == [b"two"])
+        await asyncio.wait_for(consumer.close(), 30)
+
+
+@pytest.mark.provokes("dead-letter hook failed")
+@pytest.mark.parametrize(("fail", "error"), [*RAISED, (awaits, asyncio.CancelledError())])
+async def test_whatever_a_dead_letter_hook_raises_other_messages_are_handled(
+    fail: Callable[[BaseException], Any], error: BaseException
+) -> None:
+    async with world() as here:
+        handler = Kept()
+        told: list[ReceivedMessage] = []
+
+        async def reject(message: ReceivedMessage) -> None:
+            await handler(message)
+            raise Reject
+
+        def plain(message: ReceivedMessage) -> Any:
+            told.append(message)
+            return fail(error)
+
+        async def awaiting(message: ReceivedMessage) -> None:
+            await plain(message)
+
+        hook = awaiting if fail is awaits else plain
+        await started(here, reject, concurrency=1, dead_letter=hook)
+        here.broker.store(b"one")
+        await until(lambda: told)
+        here.broker.store(b"two")
+        await until(lambda: handler.bodies == [b"one", b"two"] and len(told) == 2)
 
 
 async def test_handlers_that_block_run_on_threads() -> None:
