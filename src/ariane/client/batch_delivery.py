@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ariane.client.delivery import failure_of, is_async, source_of
+from ariane.client.delivery import failure_of, is_async, on_thread, source_of
 from ariane.client.received import ReceivedMessage
 from ariane.client.session import Session
 from ariane.clock import Timer
@@ -123,7 +123,7 @@ class Batches:
         error: Exception | None = None
         try:
             await self._call(batch)
-        except (Exception, asyncio.CancelledError) as raised:
+        except BaseException as raised:
             error = failure_of(raised)
         each_s = (clock.monotonic_s() - begun_s) / len(batch)
         for message in batch:
@@ -137,8 +137,5 @@ class Batches:
     async def _call(self, batch: list[ReceivedMessage]) -> None:
         if is_async(self._handler):
             await self._handler(batch)
-        elif self._threads is not None:
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._threads, self._handler, batch)
-        else:  # one message, before the consumer has begun
-            await asyncio.to_thread(self._handler, batch)
+        else:  # one message may come before the consumer has begun
+            await on_thread(self._handler, batch, threads=self._threads)

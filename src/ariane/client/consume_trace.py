@@ -140,13 +140,14 @@ def traced_batch(handler: BatchHandler, trace: HandlerTrace) -> BatchHandler:
 
         return awaiting
 
-    def calling(batch: Batch) -> None:
+    def calling(batch: Batch) -> Any:
         begun = [trace.begun(message) for message in batch]
         try:
-            handler(batch)
+            result = handler(batch)
         except BaseException as error:
             end(begun, batch, error)
             raise
         end(begun, batch, None)
+        return result
 
     return calling

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from ariane.client.delivery import is_async
+from ariane.client.delivery import failure_of, is_async, on_thread
 from ariane.client.received import ReceivedMessage
 from ariane.errors import ProtocolError, UnreadableBody
 
@@ -53,8 +51,6 @@ async def mourn(hook: DeadLetterHook | None, group: str, message: ReceivedMessag
     if hook is not None:
         try:
             # A plain function may block, or wait for this very loop: it has a thread.
-            result = hook(message) if is_async(hook) else await asyncio.to_thread(hook, message)
-            if inspect.isawaitable(result):
-                await result
-        except Exception:  # the letter is dead whatever the hook thinks of it
-            log.exception("dead-letter hook failed group=%s", group)
+            await (hook(message) if is_async(hook) else on_thread(hook, message))
+        except BaseException as error:  # the letter is dead whatever the hook thinks of it
+            log.error("dead-letter hook failed group=%s", group, exc_info=failure_of(error))

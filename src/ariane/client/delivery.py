@@ -9,10 +9,12 @@ message.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import Executor
 from typing import Any, Final, Protocol, cast
 
 from ariane.client.received import ReceivedMessage
@@ -177,7 +179,7 @@ class Tasks:
                 continue
             try:
                 await handler(message)
-            except (Exception, asyncio.CancelledError) as error:
+            except BaseException as error:
                 await source.failed(message, failure_of(error))
             else:
                 source.succeeded(message)
@@ -255,14 +257,60 @@ class Loop:
         """Nothing runs."""
 
 
-def failure_of(error: Exception | asyncio.CancelledError) -> Exception:
-    """What the handler failed with; raises the cancellation that means this task."""
+def failure_of(error: BaseException) -> Exception:
+    """What users' code failed with on the event loop; raises what is meant for this task, or all.
+
+    Whatever else it is, it is for one message's account: whoever calls handlers goes on.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise error
+        return ClientError("something that the handler waited for was cancelled")
+    if isinstance(error, (KeyboardInterrupt, SystemExit)) or _is_closing(error):
+        raise error
+    return as_exception(error)
+
+
+def _is_closing(error: BaseException) -> bool:
+    """Whether it tells a coroutine, whose loop has ended, that it ends as well."""
+    if not isinstance(error, GeneratorExit):
+        return False
+    try:
+        return asyncio.current_task() is None
+    except RuntimeError:
+        return True
+
+
+def as_exception(error: BaseException) -> Exception:
+    """What users' code raised, as something that may be raised anywhere."""
     if isinstance(error, Exception):
         return error
-    task = asyncio.current_task()
-    if task is None or task.cancelling():
-        raise error
-    return ClientError("something that the handler waited for was cancelled")
+    failure = ClientError(f"{error!r} was raised, which is no Exception")
+    failure.__cause__ = error
+    return failure
+
+
+async def on_thread(
+    function: Callable[..., Any], *arguments: Any, threads: Executor | None = None
+) -> Any:
+    """Call users' code that may block, and await what it gives if that is to be awaited.
+
+    What it raises arrives as an `Exception`. Left to futures, SystemExit would end the event loop,
+    and StopIteration would never arrive.
+    """
+
+    def call() -> tuple[Any, BaseException | None]:
+        try:
+            return function(*arguments), None
+        except BaseException as error:
+            return None, error
+
+    run = contextvars.copy_context().run
+    result, error = await asyncio.get_running_loop().run_in_executor(threads, run, call)
+    if error is not None:
+        raise as_exception(error)
+    return await result if inspect.isawaitable(result) else result
 
 
 class _Nobody:

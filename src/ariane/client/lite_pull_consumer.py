@@ -169,12 +169,12 @@ class LitePullConsumer:
         self._session.set_consumer(self._data())
         try:
             await self._membership.meet(list(self._topics))
-            if self.is_closing:
-                raise ClientError("the consumer was closed before it had begun")
+            self._refuse_if_closing()
+            await self._membership.start()
+            self._refuse_if_closing()
         except BaseException:
             await self.close()
             raise
-        self._membership.start()
         if self._auto_commit:
             timer = self._session.timers.every(COMMIT_S, lambda: self._spawn(self._commit_polled()))
             self._timers.append(timer)
@@ -269,6 +269,10 @@ class LitePullConsumer:
     async def queues(self, topic: str) -> list[MessageQueue]:
         """All queues of the topic that may be read now."""
         return list((await self._session.routes.for_reading(topic)).readable)
+
+    def _refuse_if_closing(self) -> None:
+        if self.is_closing:
+            raise ClientError("the consumer was closed before it had begun")
 
     # What brokers ask and say.
 

@@ -101,11 +101,23 @@ class LoopThread:
     def _work(self) -> None:
         loop = self._loop
         try:
-            loop.run_forever()
+            while not self._has_stopped(loop):
+                pass
             loop.run_until_complete(_end_tasks())
             loop.run_until_complete(loop.shutdown_default_executor())
         finally:
             loop.close()
+
+    def _has_stopped(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Run the loop; False when something else than `stop` has ended it."""
+        try:
+            loop.run_forever()
+        except (KeyboardInterrupt, SystemExit):  # users' code raised it, and its caller is told
+            with self._lock:
+                if not self.is_running:  # the loop may have been told to stop, and forgotten it
+                    loop.call_soon(loop.stop)
+            return False
+        return True
 
 
 async def _end_tasks() -> None:

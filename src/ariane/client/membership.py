@@ -26,6 +26,7 @@ from ariane.topics import RETRY_PREFIX
 INTERVAL_S: Final = 20.0
 GAP_S: Final = 1.0  # at least, between two rounds
 IMPATIENCE_MAX_S: Final = 8.0  # at most, until a round that left something open is repeated
+FIRST_ROUND_S: Final = 3.0  # that starting waits at most for the first round
 
 log = logging.getLogger("ariane.client")
 
@@ -55,13 +56,22 @@ class Membership:
         self._known: set[Address] = set()  # brokers that have heard of us as we are
         self.missing: set[str] = set()  # topics that are subscribed and not there
         self._wake = asyncio.Event()
+        self._has_begun = asyncio.Event()  # the first round has ended
         self._task: asyncio.Task[None] | None = None
         self._patience_s = GAP_S
         self._last_s = float("-inf")
 
-    def start(self) -> None:
-        """Take part, from now on."""
+    async def start(self) -> None:
+        """Take part, from now on; returns when our first share is taken.
+
+        What brokers do not answer in time is taken later: one that is away does not keep us.
+        """
         self._task = asyncio.get_running_loop().create_task(self._keep_balanced())
+        timer = self._session.timers.after(FIRST_ROUND_S, self._has_begun.set)
+        try:
+            await self._has_begun.wait()
+        finally:
+            timer.cancel()
 
     async def stop(self) -> None:
         """Ask no more."""
@@ -69,6 +79,7 @@ class Membership:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
+        self._has_begun.set()  # nobody waits for what will not be
 
     def hurry(self) -> None:
         """Ask again as soon as may be."""
@@ -96,6 +107,7 @@ class Membership:
         while True:
             self._wake.clear()
             is_settled = await self._round()
+            self._has_begun.set()
             self._patience_s = GAP_S if is_settled else min(self._patience_s * 2, IMPATIENCE_MAX_S)
             wait_s = INTERVAL_S if is_settled else self._patience_s
             timer = self._session.timers.after(wait_s, self._wake.set)

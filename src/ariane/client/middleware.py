@@ -19,6 +19,7 @@ from ariane.client.messages import Body, Message, MessageFields, SendReceipt, me
 from ariane.client.producer import Producer
 from ariane.client.queues import Selector
 from ariane.client.times import Duration
+from ariane.errors import ClientError
 from ariane.protocol.bodies import MessageQueue
 
 if TYPE_CHECKING:
@@ -117,7 +118,8 @@ class BracketedProducer(Producer):
             )
             for outgoing, receipt in zip(batch, receipts, strict=True):
                 outgoing.receipt = receipt
-        return receipts
+            return receipts
+        raise _swallowed()
 
     async def _send(
         self, message: Message, choice: Any, timeout: Duration | None, **how: Any
@@ -126,6 +128,7 @@ class BracketedProducer(Producer):
         with self._around([message], is_half=is_half) as (outgoing,):
             outgoing.receipt = await super()._send(outgoing.message, choice, timeout, **how)
             return outgoing.receipt
+        raise _swallowed()
 
     def _join(self, *arguments: Any) -> None:
         """Nothing is gathered before its middleware has seen it."""
@@ -139,6 +142,7 @@ class BracketedProducer(Producer):
             with self._around([message]) as (outgoing,):
                 outgoing.receipt = await (await gather(batcher, outgoing.message, choice))
                 return outgoing.receipt
+            raise _swallowed()
 
         task = asyncio.create_task(gathered())
         self._submitted.add(task)
@@ -155,3 +159,11 @@ class BracketedProducer(Producer):
                 for each in self._middleware:
                     stack.enter_context(each.sending(outgoing))
             yield batch
+
+
+def _swallowed() -> ClientError:
+    """Without a receipt nobody may take the message for stored."""
+    return ClientError(
+        "the send failed, and a middleware kept its error to itself; look at the error that left"
+        " its `sending` block"
+    )

@@ -156,14 +156,14 @@ class PushConsumer:
             await self._membership.meet(list(self._desk.filters))
             await self._check_expressions()
             await self._ask_tries()
-            if self.is_closing:
-                raise ClientError("the consumer was closed before it had begun")
+            self._refuse_if_closing()
+            self._desk.delivery.start()
+            self._desk.may_pull.set()
+            await self._membership.start()
+            self._refuse_if_closing()
         except BaseException:
             await self.close()
             raise
-        self._desk.delivery.start()
-        self._desk.may_pull.set()
-        self._membership.start()
         self._schedule()
 
     async def close(self) -> None:
@@ -248,6 +248,10 @@ class PushConsumer:
     async def commit(self) -> None:
         """Keep the progress made so far."""
         await self._holdings.commit()
+
+    def _refuse_if_closing(self) -> None:
+        if self.is_closing:
+            raise ClientError("the consumer was closed before it had begun")
 
     # Subscriptions.
 

@@ -95,7 +95,12 @@ class Session:
         self._refreshing: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = Closing(
-            self._close_users, self._take_no_more, self._end_tasks, self._leave, self._pool.close
+            self._close_users,
+            self._take_no_more,
+            self._end_tasks,
+            self._leave,
+            self._stop_clockwork,
+            self._pool.close,
         )
         self._was_forked = False
         self._is_spent = False
@@ -158,7 +163,6 @@ class Session:
             await asyncio.wait(unanswered, timeout=CLOSE_TIMEOUT_S)
 
     async def _end_tasks(self) -> None:
-        self._driver.stop()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -166,6 +170,10 @@ class Session:
 
     async def _leave(self) -> None:
         await asyncio.gather(*map(self._take_leave, self._greeted), return_exceptions=True)
+
+    async def _stop_clockwork(self) -> None:
+        # After the last request: what is not answered would else be waited for without end.
+        self._driver.stop()
 
     def forget_close(self, step: Step) -> None:
         """Something has closed by itself: `close` need not see to it."""
@@ -354,8 +362,9 @@ class Session:
         return route_of(topic, fastjson.decode(answer.body, TopicRouteData))
 
     def _refresh_routes(self) -> None:
-        for route in self.routes:
-            self.refresh_route(route.topic)
+        if self.loop is not None:
+            for route in self.routes:
+                self.refresh_route(route.topic)
 
     def _greet(self, route: TopicRoute) -> None:
         """Introduce ourselves to brokers that we meet for the first time."""

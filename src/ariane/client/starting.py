@@ -56,5 +56,11 @@ async def first_position(
         if is_retry:
             return await puller.max_offset(queue)
         return await puller.offset_at(queue, start.moment_ms)
-    # What failed is not old news: it is taken from the start.
-    return 0 if is_retry else await puller.max_offset(queue)
+    if is_retry:
+        return 0  # what failed is not old news: it is taken from the start
+    end = await puller.max_offset(queue)
+    if end == 0:
+        return 0
+    # What was empty when we asked may have got its first message since, which is not old either.
+    stored = await store.read(queue)
+    return end if stored is None or stored < 0 else stored

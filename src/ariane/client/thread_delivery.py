@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from queue import SimpleQueue
 
-from ariane.client.delivery import Handler, source_of
+from ariane.client.delivery import Handler, as_exception, on_thread, source_of
 from ariane.client.received import ReceivedMessage
 from ariane.clock import Clock
 
@@ -70,7 +70,7 @@ class Threads:
     async def call(self, message: ReceivedMessage) -> None:
         """Consume one message here and now, on a thread that does nothing else."""
         self._loop = asyncio.get_running_loop()
-        await asyncio.to_thread(self._handle, message)
+        await on_thread(self._handle, message)
 
     async def drain(self) -> None:
         """Begin no more, and return when what was begun has ended."""
@@ -94,8 +94,8 @@ class Threads:
             failure = None
             try:
                 self._handle(message)
-            except Exception as error:  # whatever users raise is for their message's account
-                failure = error
+            except BaseException as error:  # whatever users raise is for their message's account
+                failure = as_exception(error)
             spent_s = self._clock.monotonic_s() - begun_s
             self._report(_Outcome(message, error=failure, spent_s=spent_s))
         self._tell(self._thread_ended)

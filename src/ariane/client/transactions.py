@@ -7,15 +7,13 @@ checkers of the producer group, here or in another process, what became of the w
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from enum import Enum
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
-from ariane.client.delivery import is_async
+from ariane.client.delivery import failure_of, is_async, on_thread
 from ariane.client.messages import Message, SendReceipt, SendStatus
 from ariane.client.session import Session
 from ariane.client.trace import Tracer
@@ -258,11 +256,11 @@ async def _decided(checker: Checker, message: StoredMessage) -> TransactionState
     """What the checker says; one that fails does not know."""
     try:
         # A plain function may block: it has a thread.
-        known = is_async(checker)
-        outcome = checker(message) if known else await asyncio.to_thread(checker, message)
-        decision = await outcome if inspect.isawaitable(outcome) else outcome
-    except Exception:
-        log.exception("a checker failed message_id=%s", message.message_id)
+        asked: Any = checker(message) if is_async(checker) else on_thread(checker, message)
+        decision = await asked
+    except BaseException as error:
+        failure = failure_of(error)
+        log.error("a checker failed message_id=%s", message.message_id, exc_info=failure)
         return TransactionState.UNKNOWN
     if isinstance(decision, TransactionState):
         return decision

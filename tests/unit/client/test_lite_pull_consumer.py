@@ -52,6 +52,15 @@ async def test_a_poll_brings_what_is_there() -> None:
         assert await consumer.poll(0) == []
 
 
+async def test_what_is_sent_once_it_has_started_is_polled() -> None:
+    async with world() as here:
+        consumer = here.client.lite_pull_consumer(GROUP)
+        consumer.subscribe(TOPIC)
+        await consumer.start()
+        here.broker.store(b"new")
+        assert bodies(await consumer.poll()) == [b"new"]
+
+
 async def test_a_poll_waits_for_the_first_message_and_no_longer_than_told() -> None:
     async with world() as here:
         consumer = await subscribed(here)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
 import pytest
@@ -12,6 +12,7 @@ import ariane
 from ariane import Message, Middleware, Outgoing, PolledMessage, Start, sync
 from ariane.client.middleware import handled
 from ariane.codes import ResponseCode
+from ariane.errors import ClientError
 from ariane.testing import EmbeddedBroker
 
 NAME: ContextVar[str] = ContextVar("NAME", default="")
@@ -142,3 +143,30 @@ async def test_a_batch_is_bracketed_for_each_of_its_messages(ariane_broker: Embe
     await handled(bill, "billing", [noting])(batch)
     assert seen == batch
     assert sorted(noting.seen) == [("billing", "1"), ("billing", "2")]
+
+
+class Hiding(Middleware):
+    """Keeps errors to itself."""
+
+    @contextmanager
+    def sending(self, outgoing: Outgoing) -> Iterator[None]:
+        with suppress(ClientError):
+            yield
+
+
+async def test_a_send_whose_error_is_kept_back_fails_all_the_same(
+    ariane_broker: EmbeddedBroker,
+) -> None:
+    async with ariane.Client(ariane_broker.name_server, middleware=[Hiding()]) as client:
+        client.checker("DEFAULT_PRODUCER")(lambda message: True)
+        ariane_broker.fail("send", times=None, code=ResponseCode.MESSAGE_ILLEGAL)
+        with pytest.raises(ClientError, match="kept its error to itself"):
+            await client.send("orders", b"1")
+        with pytest.raises(ClientError, match="kept its error to itself"):
+            await (await client.submit("orders", b"2"))
+        with pytest.raises(ClientError, match="kept its error to itself"):
+            await client.send_batch([Message("orders", b"3")])
+        with pytest.raises(ClientError, match="kept its error to itself"):
+            async with client.transaction("orders", b"4"):
+                pytest.fail("the half message was not stored")
+    assert ariane_broker.published("orders") == []

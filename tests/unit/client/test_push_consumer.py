@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ariane.client.dead_letters import Reject
 from ariane.client.local_offsets import decode_offsets
 from ariane.client.process_queue import Limits
 from ariane.client.push_consumer import PushConsumer
@@ -404,6 +405,78 @@ async def test_a_queue_is_not_taken_while_its_offset_is_unknown() -> None:
         await until(lambda: handler.bodies == [b"old"])
 
 
+async def test_what_is_sent_once_it_has_started_is_received() -> None:
+    async with world() as here:
+        handler = Kept()
+        consumer = here.client.push_consumer(GROUP, handler)
+        consumer.subscribe(TOPIC)
+        await consumer.start()
+        here.broker.store(b"new")
+        await until(lambda: handler.bodies == [b"new"])
+
+
+async def test_the_first_message_of_a_queue_counts_though_it_came_while_we_asked() -> None:
+    async with world() as here:
+        query = RequestCode.QUERY_CONSUMER_OFFSET
+        working = here.server.answers[query]
+
+        def empty(command: Command) -> Command | None:
+            answer = working(command)
+            if command.ext["topic"] == TOPIC:
+                here.broker.store(b"first")
+                here.broker.offsets[TOPIC, 0] = 0  # what brokers answer of a young queue
+                here.server.answers[query] = working
+            return answer
+
+        here.server.answers[query] = empty
+        handler = Kept()
+        await started(here, handler)
+        await until(lambda: handler.bodies == [b"first"])
+
+
+async def test_a_broker_that_does_not_answer_keeps_nobody_from_starting() -> None:
+    async with world() as here:
+        query = RequestCode.QUERY_CONSUMER_OFFSET
+        working = here.server.answers[query]
+        here.server.answers[query] = lambda command: None
+        handler = Kept()
+        consumer = here.client.push_consumer(GROUP, handler)
+        consumer.subscribe(TOPIC)
+        starting = asyncio.create_task(consumer.start())
+        await here.server.received(query)
+        await here.advance(2)
+        assert not starting.done()
+        await here.advance(1)
+        await asyncio.wait_for(starting, 30)
+        assert consumer.queues == []
+        here.server.answers[query] = working
+        await here.advance(5)
+        await here.advance(10)
+        await until(lambda: consumer.queues)
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+async def test_a_consumer_that_is_closed_before_its_first_share_has_not_joined(
+    is_cancelled: bool,
+) -> None:
+    async with world() as here:
+        query = RequestCode.QUERY_CONSUMER_OFFSET
+        here.server.answers[query] = lambda command: None
+        consumer = here.client.push_consumer(GROUP, Kept())
+        consumer.subscribe(TOPIC)
+        starting = asyncio.create_task(consumer.start())
+        await here.server.received(query)
+        if is_cancelled:
+            starting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(starting, 30)
+        else:
+            await consumer.close()
+            with pytest.raises(ClientError, match="closed before it had begun"):
+                await asyncio.wait_for(starting, 30)
+        assert here.broker.members == []
+
+
 STARTS = {
     "last": (Start.LAST, None, 3),
     "first": (Start.FIRST, None, 1),
@@ -768,6 +841,87 @@ async def test_a_handler_that_something_cancels_has_failed() -> None:
         here.broker.store(b"one")
         here.broker.store(b"two")
         await here.server.received(BACK, 2)
+
+
+class NoException(BaseException):
+    """As pytest's `fail` raises."""
+
+
+async def awaits(error: BaseException) -> None:
+    raise error
+
+
+def blocks(error: BaseException) -> None:
+    raise error
+
+
+def passes_on(error: BaseException) -> Awaitable[None]:
+    return awaits(error)
+
+
+RAISED = [
+    (awaits, NoException()),
+    (awaits, GeneratorExit()),
+    (awaits, StopIteration()),
+    (blocks, NoException()),
+    (blocks, GeneratorExit()),
+    (blocks, StopIteration()),
+    (blocks, SystemExit(1)),
+    (passes_on, ValueError()),
+]
+
+
+@pytest.mark.parametrize("batch", [None, 1])
+@pytest.mark.parametrize(("fail", "error"), RAISED)
+async def test_whatever_a_handler_raises_is_for_its_message_s_account(
+    fail: Callable[[BaseException], Any], error: BaseException, batch: int | None
+) -> None:
+    async with world() as here:
+        handled: list[bytes] = []
+
+        def fail_once(given: Any) -> Any:
+            message = given[0] if batch else given
+            return fail(error) if message.body == b"one" else handled.append(message.body)
+
+        async def awaiting(given: Any) -> None:
+            if (result := fail_once(given)) is not None:
+                await result
+
+        handler = awaiting if fail is awaits else fail_once
+        consumer = await started(here, handler, concurrency=1, batch=batch)
+        here.broker.store(b"one")
+        await here.server.received(BACK)
+        here.broker.store(b"two")
+        await until(lambda: handled == [b"two"])
+        await asyncio.wait_for(consumer.close(), 30)
+
+
+@pytest.mark.provokes("dead-letter hook failed")
+@pytest.mark.parametrize(("fail", "error"), [*RAISED, (awaits, asyncio.CancelledError())])
+async def test_whatever_a_dead_letter_hook_raises_other_messages_are_handled(
+    fail: Callable[[BaseException], Any], error: BaseException
+) -> None:
+    async with world() as here:
+        handler = Kept()
+        told: list[ReceivedMessage] = []
+
+        async def reject(message: ReceivedMessage) -> None:
+            await handler(message)
+            raise Reject
+
+        def plain(message: ReceivedMessage) -> Any:
+            told.append(message)
+            return fail(error)
+
+        async def awaiting(message: ReceivedMessage) -> None:
+            await plain(message)
+
+        hook = awaiting if fail is awaits else plain
+        await started(here, reject, concurrency=1, dead_letter=hook)
+        here.broker.store(b"one")
+        await until(lambda: told)
+        here.broker.store(b"two")
+        await until(lambda: handler.bodies == [b"one", b"two"] and len(told) == 2)
 
 
 async def test_handlers_that_block_run_on_threads() -> None:

@@ -55,6 +55,16 @@ async def test_a_client_takes_its_leave() -> None:
         assert {command.ext["clientID"] for command in goodbyes} == {client.session.client_id}
 
 
+async def test_a_broker_that_does_not_answer_keeps_no_client_from_closing() -> None:
+    # By the true clock: what is to be seen is that it still runs while the client takes its leave.
+    async with running("a", orders=1) as cluster, client_of(cluster) as client:
+        broker = cluster.brokers["a"]
+        await client.send("orders", b"x")
+        await broker.received(BEAT)
+        broker.answers[RequestCode.UNREGISTER_CLIENT] = silent
+        await asyncio.wait_for(client.close(), 30)
+
+
 async def test_routes_are_refreshed_every_thirty_seconds() -> None:
     clock = ManualClock()
     async with running("a", orders=1) as cluster, client_of(cluster, clock) as client:

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
 
 import pytest
@@ -11,6 +11,7 @@ from ariane.client import Message
 from ariane.client.sync import Client, LoopThread
 from ariane.codes import RequestCode, ResponseCode
 from ariane.errors import ClientError, RouteNotFound
+from ariane.protocol.bodies import MessageQueue
 from tests.unit.client.fake import FakeCluster, pulled, record
 
 
@@ -56,6 +57,16 @@ def test_send_submit_batch_and_read(cluster: FakeCluster) -> None:
 def test_errors_are_raised_in_the_callers_thread(cluster: FakeCluster) -> None:
     with Client(cluster.name_server.address) as client, pytest.raises(RouteNotFound):
         client.send("unknown", b"x")
+
+
+def test_a_rule_that_exits_ends_its_call_and_nothing_else(cluster: FakeCluster) -> None:
+    def leave(queues: Sequence[MessageQueue]) -> MessageQueue:
+        raise SystemExit(3)
+
+    with Client(cluster.name_server.address) as client:
+        with pytest.raises(SystemExit):
+            client.send("orders", b"x", selector=leave)
+        assert client.send("orders", b"y").is_safe
 
 
 def test_nothing_is_left_after_close(cluster: FakeCluster) -> None:

@@ -216,13 +216,16 @@ async def test_a_checker_answers_for_its_group(
 
 
 @pytest.mark.provokes("a checker failed")
-async def test_a_plain_function_may_check_and_one_that_fails_does_not_know() -> None:
+@pytest.mark.parametrize("error", [LookupError(), StopIteration(), SystemExit(1), GeneratorExit()])
+async def test_a_plain_function_may_check_and_one_that_fails_does_not_know(
+    error: BaseException,
+) -> None:
     async with running("a", orders=4) as cluster, client_of(cluster) as client:
         broker = cluster.brokers["a"]
 
         @client.checker("shop")
         def became_of(message: StoredMessage) -> bool:
-            raise LookupError(message.message_id)
+            raise error
 
         await broker.received(RequestCode.HEART_BEAT)
         broker.tell_all(check())
