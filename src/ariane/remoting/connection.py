@@ -355,10 +355,10 @@ class Connection(asyncio.BufferedProtocol):
             callback(self)
 
     def ended(self) -> None:
-        """The peer sends no more: close when it has what it asked for, as far as that is sure to come.
+        """The peer sends no more: close when it has the answers that are under way.
 
-        Answers of the round are on their way by the loop's next turn; those that are parked leave
-        soon or are told to be late. What waits for messages is not waited for.
+        Those of the round have left by the loop's next turn; those that are parked leave soon, or
+        are told to be late. Pulls that wait for messages are given up.
         """
         self._has_ended = True
         if self._transport is not None:

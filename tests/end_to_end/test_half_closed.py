@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
-from ariane.testing import EmbeddedBroker
+from tests.harness.processes import Ariane
 from tests.harness.wire import PULL, SEND_V2, Wire, frame, properties_of, send_header
 
 TOPIC = "Halves"
@@ -15,17 +16,15 @@ HALF_FRAME = b"\x7f\xff\xff\xff" + bytes(20)  # longer than any frame may be
 
 
 @pytest.fixture(params=["ASYNC_FLUSH", "SYNC_FLUSH"])
-def address(request: pytest.FixtureRequest) -> Iterator[tuple[str, int]]:
-    with EmbeddedBroker(flushDiskType=request.param) as broker:
-        host, port = broker.address.split(":")
-        where = host, int(port)
-        with Wire(where, timeout_s=30) as wire:
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, int]]:
+    with Ariane(tmp_path).start(flushDiskType=request.param) as server:
+        with Wire(server.broker, timeout_s=30) as wire:
             wire.create_topic(TOPIC, 1)
             for number in range(40):  # the first opens the topic, so that the rest take the lane
                 wire.socket.sendall(send(number, bytes(4000)))
                 wire.read()
             wire.pull(TOPIC, 0, 0)
-        yield where
+        yield server.broker
 
 
 def send(opaque: int, body: bytes = b"x") -> bytes:
