@@ -140,7 +140,8 @@ cdef class Session:
             self.keep_rest()
             self.finish()
         except BaseException:
-            # What was carried out is answered now; the rest of the stream is out of step and goes with the connection.
+            # What was carried out is answered now, but for what waits for the disk; the rest of the stream is out
+            # of step and goes with the connection.
             try:
                 if self.answers is not None:
                     self.lane.end_round()
