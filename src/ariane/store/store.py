@@ -184,6 +184,7 @@ class Store:
             except (OSError, StoreError) as error:
                 self.fail(f"the store could not be stopped cleanly: {error}")
         self._is_started = False
+        self._making.end()
         self.timer.close()
         self._files.close()
         self._lock.release()
@@ -638,6 +639,7 @@ class Store:
             )
             logger.error("store turned read-only reason=%s", reason)
         self._notify()
+        self._deletion.failed()
 
     def _notify(self) -> None:
         for callback in self.on_advance:
