@@ -491,6 +491,10 @@ class Store:
         """Queue numbers by topic, for every queue that has files."""
         return self._queues.topics()
 
+    def has_queues(self, topic: str) -> bool:
+        """Whether a topic has any queue that ever had a message."""
+        return bool(self._queues.ends_of(topic))
+
     def delete_topic(self, topic: str, done: Callable[[Exception | None], None] = raised) -> None:
         """Remove a topic's queues; its records stay in the log until their segment goes.
 
