@@ -498,7 +498,7 @@ class Life:
 
     def _delete(self) -> None:
         if not self._is_refusing():
-            self._delete_topic(self._random.choice(DELETABLE))
+            self._delete_topic(self._promises.deleting or self._random.choice(DELETABLE))
 
     def _delete_topic(self, topic: str) -> None:
         self._promises.deleting = topic
