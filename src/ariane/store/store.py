@@ -32,7 +32,7 @@ from ariane.store.appending import BLANK_BYTES
 from ariane.store.background import EventLoop, Lane, Post, lane_of
 from ariane.store.bulk import BulkRead
 from ariane.store.filters import Filter
-from ariane.store.flush import LaneSyncing, ThreadSyncing
+from ariane.store.flush import LaneSyncing, ThreadSyncing, may_try_again
 from ariane.store.leases import Leases
 from ariane.store.messages import (
     Boundary,
@@ -348,6 +348,8 @@ class Store:
         self._copy()
         if self._pool is not None:
             self._lanes["copy"].wait()
+            if self.marks.stored != self.log.end:
+                return  # copying was put off: queues have entries for what is in memory only
         self._keeper.checkpoint(self._stored_end())
 
     def prepare(self) -> None:
@@ -595,14 +597,21 @@ class Store:
 
     def _copy(self) -> None:
         pool = self._pool
-        if pool is None or self.marks.stored == self.log.end or self.read_only_reason:
+        if pool is None or self.read_only_reason:
             return
-        end = self.log.end
+        self._store()  # also a segment's end, where the append that needed the next one was refused
+        end = self.marks.placed
+        if self.marks.stored == end:
+            return
         self._lanes["copy"].run(lambda: pool.copy(end), self._copied)
 
     def _copied(self, future: Future[int]) -> None:
         assert self._pool is not None
-        if error := future.exception():
+        error = future.exception()
+        if may_try_again(error):
+            logger.warning("copying messages to the commit log put off reason=%s", error)
+            return
+        if error:
             self.fail(f"copying messages to the commit log failed: {error}")
             return
         self._pool.copied_to(future.result())
