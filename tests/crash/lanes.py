@@ -95,6 +95,7 @@ class SteppedLane:
 
     def wait(self) -> None:
         """Run and tell everything."""
+        assert self._lanes.working is not self, f"{self.name} waits for its own job"
         was_free, self._lanes.is_loop_free = self._lanes.is_loop_free, False
         while self._jobs:
             self.step()

@@ -5,7 +5,8 @@ flush releases every answer it covers. What comes too late is told as such (the 
 not yet safe), under the code of what it waited for; what can come no more is never told as success.
 
 What waits is bounded, for a connection and in all: an answer beyond that is told as late at once,
-which is true. A connection that closes takes its answers along.
+which is true. A connection that closes takes its answers along; one whose peer only sends no more
+is closed when it has had them (`Connection.ended`).
 """
 
 from __future__ import annotations
@@ -90,10 +91,12 @@ class Parked:
             connection.on_close.append(self._closed)
         own.byte_count += len(frames)
         self._byte_count += len(frames)
+        connection.parked_bytes += len(frames)
         is_over = own.byte_count > self._connection_bytes_max or self._byte_count > self._bytes_max
         if is_over and not self.is_safe(after):
             own.byte_count -= len(frames)
             self._byte_count -= len(frames)
+            connection.parked_bytes -= len(frames)
             _tell(connection, frames, self._late_code(after), "too many answers wait")
             return
         self._waiting.append((after, self._monotonic_s() + self._timeout_s(), own))
@@ -110,6 +113,7 @@ class Parked:
             own = self._waiting.popleft()[2]
             if (frames := self._take(own)) is not None:
                 own.connection.write(frames)
+                own.connection.close_if_ended()
         reason = self._store.read_only_reason
         while self._waiting and reason is not None:  # nothing more will be safe
             own = self._waiting.popleft()[2]
@@ -137,6 +141,7 @@ class Parked:
         frames = own.frames.popleft()
         own.byte_count -= len(frames)
         self._byte_count -= len(frames)
+        own.connection.parked_bytes -= len(frames)
         return frames
 
     def _closed(self, connection: Connection) -> None:
@@ -171,3 +176,4 @@ def _tell(connection: Connection, frames: bytes, code: ResponseCode, remark: str
         answer.code = code
         answer.remark = remark
         connection.send(answer)
+    connection.close_if_ended()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ariane.broker.handlers.pull import carry_out
+from ariane.broker.handlers.pull import carry_out_again
 from ariane.broker.requests import Reply
 from ariane.protocol.command import Command, command_of
 from ariane.protocol.headers import decode_header
@@ -35,7 +35,7 @@ class UnreadPull:
 
     def again(self, state: BrokerState, first: int) -> Reply:
         """Carry it out as a handler does, from a queue offset on."""
-        return carry_out(decode_header(PullHeader, self.command.ext), first, state)
+        return carry_out_again(decode_header(PullHeader, self.command.ext), first, state)
 
     def answer(self, answer: Reply) -> None:
         """Send the answer, unless nobody is there to read it."""

@@ -140,9 +140,12 @@ cdef class Session:
             self.keep_rest()
             self.finish()
         except BaseException:
-            # What was carried out is answered; the rest of the stream is out of step and goes with the connection.
+            # What was carried out is answered now, but for what waits for the disk; the rest of the stream is out
+            # of step and goes with the connection.
             try:
-                self.finish()
+                if self.answers is not None:
+                    self.lane.end_round()
+                self.leave()
             finally:
                 self.close()
             raise
@@ -296,12 +299,7 @@ cdef class Session:
         cdef Scratch scratch = lane.scratch
         cdef int64_t unstored = lane.log.end - lane.log.stored
         if unstored == 0 or self.after_round is None or self.answers is not None:
-            lane.show()
-            self.send_now()
-            if scratch.later.size:
-                lane.park(self.peer, scratch.later.take(), scratch.later_offset)
-            lane.tell()
-            return 0
+            return self.leave()
         self.answers = scratch.now.take()
         self.parked = scratch.later.take()
         self.parked_offset = scratch.later_offset
@@ -310,6 +308,17 @@ cdef class Session:
             lane.end_round()
         elif len(lane.sessions) == 1:
             self.after_round(lane.end_round)
+        return 0
+
+    cdef int leave(self) except -1:
+        """Let the answers go at once."""
+        cdef Lane lane = self.lane
+        cdef Scratch scratch = lane.scratch
+        lane.show()
+        self.send_now()
+        if scratch.later.size:
+            lane.park(self.peer, scratch.later.take(), scratch.later_offset)
+        lane.tell()
         return 0
 
     cdef int send_now(self) except -1:

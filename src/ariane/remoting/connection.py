@@ -84,6 +84,7 @@ class Connection(asyncio.BufferedProtocol):
         self.on_drain: list[Callable[[Connection], None]] = []  # a slow peer has caught up
         self.scratch = scratch  # shared by all connections of a loop; for decoders
         self.budget = budget
+        self.parked_bytes = 0  # of answers that wait until they may be given (`broker/parked.py`)
         self.after_round: Callable[[Callable[[], None]], None] | None = None  # see `Poller`
         self.channel: Channel | None = None  # the short way to the socket, where there is one
         self.reader: Session | FrameReader  # what makes sense of the bytes that come
@@ -100,6 +101,8 @@ class Connection(asyncio.BufferedProtocol):
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._undone: list[Command] = []  # read, and to be handled when the peer has caught up
+        self._goes_on_soon = False  # the reader has more to do, and the loop will call
+        self._has_ended = False  # the peer sends no more, and waits for answers at most
         self._gathering = False  # within a read: answers are written together at its end
         self._flush_is_due = False
         self._peer_is_slow = False
@@ -320,7 +323,9 @@ class Connection(asyncio.BufferedProtocol):
         """Let others have their turn before the reader goes on; read no more till then."""
         if self._transport is not None:
             self._transport.pause_reading()
-        asyncio.get_running_loop().call_soon(self._take_up)
+        if not self._goes_on_soon:
+            self._goes_on_soon = True
+            asyncio.get_running_loop().call_soon(self._go_on_now)
 
     def fail(self, error: ProtocolError) -> None:
         """Close: what the peer sent cannot be read."""
@@ -349,7 +354,27 @@ class Connection(asyncio.BufferedProtocol):
         for callback in self.on_drain:
             callback(self)
 
+    def ended(self) -> None:
+        """The peer sends no more: close when it has the answers that are under way.
+
+        Those of the round have left by the loop's next turn; those that are parked leave soon, or
+        are told to be late. Pulls that wait for messages are given up.
+        """
+        self._has_ended = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+        asyncio.get_running_loop().call_soon(self.close_if_ended)
+
+    def close_if_ended(self) -> None:
+        """Close when the peer sends no more and nothing is parked for it."""
+        if self._has_ended and not self.parked_bytes and not self.is_closed:
+            self.close("closed by the peer")
+
     # Below: how it is done.
+
+    def _go_on_now(self) -> None:
+        self._goes_on_soon = False
+        self._take_up()
 
     def _take_up(self) -> None:
         """Go on with what was read and had to wait; then read again, if the peer keeps up."""
@@ -361,7 +386,11 @@ class Connection(asyncio.BufferedProtocol):
         elif self.reader.partial_bytes:
             self.buffer_updated(0)
         if self._transport is not None and not (
-            self.is_closed or self._is_hushed or self._peer_is_slow
+            self.is_closed
+            or self._is_hushed
+            or self._has_ended
+            or self._peer_is_slow
+            or self._goes_on_soon
         ):
             self._transport.resume_reading()
 

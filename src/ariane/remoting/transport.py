@@ -146,14 +146,14 @@ class SocketTransport(asyncio.Transport):
         if count:
             self._buffer_updated(count)
         else:
-            self.close()
+            self._protocol.ended()
 
     def _ended(self, fault: int) -> None:
         """The channel finds that nothing more can be read."""
         if fault:
             self._fail(OSError(fault, os.strerror(fault)))
         else:
-            self.close()
+            self._protocol.ended()
 
     def _writable(self) -> None:
         try:

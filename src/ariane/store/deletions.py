@@ -16,6 +16,7 @@ from ariane.disk import Disk
 from ariane.errors import DiskFull
 from ariane.kernel.queue import Queue
 from ariane.store import config_files
+from ariane.store.flush import may_try_again
 from ariane.store.queues import Queues
 
 logger: Final = logging.getLogger("ariane.store")
@@ -39,7 +40,9 @@ class Deletions:
         kept = {name: end for name, end in self._ends.items() if end > log_start}
         try:
             self._save(kept | {topic: log_end})
-        except DiskFull as error:  # a topic is deleted to make room, often enough
+        except (DiskFull, OSError) as error:  # a topic is deleted to make room, often enough
+            if not may_try_again(error):
+                raise
             logger.warning("deletion not noted topic=%s reason=%s", topic, error)
 
     def covers(self, topic: str, log_offset: int) -> bool:

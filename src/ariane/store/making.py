@@ -81,7 +81,12 @@ class Making:
                 self.make_now(self._wanted[0])
             self._wanted.popleft()
             self._answered += 1
+        self._fault = None
         self._tell()
+
+    def end(self) -> None:
+        """Make no more: the files are somebody else's from now on."""
+        self._wanted.clear()
 
     def hold(self, act: Callable[[], None]) -> None:
         """Do something while no file is under way."""

@@ -32,7 +32,7 @@ from ariane.store.appending import BLANK_BYTES
 from ariane.store.background import EventLoop, Lane, Post, lane_of
 from ariane.store.bulk import BulkRead
 from ariane.store.filters import Filter
-from ariane.store.flush import LaneSyncing, ThreadSyncing
+from ariane.store.flush import LaneSyncing, ThreadSyncing, may_try_again
 from ariane.store.leases import Leases
 from ariane.store.messages import (
     Boundary,
@@ -184,6 +184,7 @@ class Store:
             except (OSError, StoreError) as error:
                 self.fail(f"the store could not be stopped cleanly: {error}")
         self._is_started = False
+        self._making.end()
         self.timer.close()
         self._files.close()
         self._lock.release()
@@ -347,6 +348,8 @@ class Store:
         self._copy()
         if self._pool is not None:
             self._lanes["copy"].wait()
+            if self.marks.stored != self.log.end:
+                return  # copying was put off: queues have entries for what is in memory only
         self._keeper.checkpoint(self._stored_end())
 
     def prepare(self) -> None:
@@ -490,6 +493,10 @@ class Store:
         """Queue numbers by topic, for every queue that has files."""
         return self._queues.topics()
 
+    def has_queues(self, topic: str) -> bool:
+        """Whether a topic has any queue that ever had a message."""
+        return bool(self._queues.ends_of(topic))
+
     def delete_topic(self, topic: str, done: Callable[[Exception | None], None] = raised) -> None:
         """Remove a topic's queues; its records stay in the log until their segment goes.
 
@@ -590,14 +597,21 @@ class Store:
 
     def _copy(self) -> None:
         pool = self._pool
-        if pool is None or self.marks.stored == self.log.end or self.read_only_reason:
+        if pool is None or self.read_only_reason:
             return
-        end = self.log.end
+        self._store()  # also a segment's end, where the append that needed the next one was refused
+        end = self.marks.placed
+        if self.marks.stored == end:
+            return
         self._lanes["copy"].run(lambda: pool.copy(end), self._copied)
 
     def _copied(self, future: Future[int]) -> None:
         assert self._pool is not None
-        if error := future.exception():
+        error = future.exception()
+        if may_try_again(error):
+            logger.warning("copying messages to the commit log put off reason=%s", error)
+            return
+        if error:
             self.fail(f"copying messages to the commit log failed: {error}")
             return
         self._pool.copied_to(future.result())
@@ -638,6 +652,7 @@ class Store:
             )
             logger.error("store turned read-only reason=%s", reason)
         self._notify()
+        self._deletion.failed()
 
     def _notify(self) -> None:
         for callback in self.on_advance:

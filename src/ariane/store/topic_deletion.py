@@ -16,6 +16,7 @@ from ariane.errors import StoreError, StoreReadOnly
 from ariane.kernel.log import Log
 from ariane.store.background import Lane
 from ariane.store.deletions import Deletions
+from ariane.store.flush import may_try_again
 from ariane.store.keeping import Keeper
 from ariane.store.making import Making
 from ariane.store.queues import Queues
@@ -64,6 +65,10 @@ class TopicDeletion:
     def add(self, topic: str, done: Done) -> None:
         """Delete a topic when those before it are gone."""
         self._waiting.append((topic, done))
+        self._go_on()
+
+    def failed(self) -> None:
+        """The store takes no more checkpoints: whoever waits for one is told."""
         self._go_on()
 
     def _go_on(self) -> None:
@@ -115,6 +120,8 @@ class TopicDeletion:
                 self._making.hold(lambda: self._queues.delete_topic(topic))
             except OSError as fault:
                 error = fault
+        elif isinstance(error, OSError) and may_try_again(error):  # nothing was removed
+            error = StoreError(f"topic {topic} cannot be deleted at present: {error}")
         if isinstance(error, OSError):
             self._fail(f"deleting the queues of {topic} failed: {error}")
             refusal = StoreReadOnly(str(self._refusal()))

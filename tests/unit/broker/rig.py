@@ -66,6 +66,8 @@ class Peer:
         self.is_congested = False
         self.sent: list[Command] = []
         self.unread_bytes = 0
+        self.parked_bytes = 0
+        self.close_if_ended = lambda: None
         self.after_round: Callable[[Callable[[], None]], None] | None = None
         self.channel = None  # frames are put before its decoder by hand
         self.go_on = self.fail = _nobody_reads

@@ -337,6 +337,19 @@ def test_deleting_the_topic_answers_its_pulls(rig: Rig) -> None:
     assert [answer.code for answer in rig.peer.sent] == [ResponseCode.TOPIC_NOT_EXIST]
 
 
+def test_a_held_pull_does_not_make_its_group_again(rig: Rig) -> None:
+    fill(rig, 1)
+    pulled(rig)  # so that the lane would hold the next
+    assert rig.pull(offset=1, sysFlag=6) is None
+    group = pull_fields("T", 0, 0)["consumerGroup"]
+    rig.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": group})
+    rig.peer.sent.clear()
+    fill(rig, 1)
+    rig.clock.advance(0)
+    assert rig.peer.sent[-1].code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert rig.state.groups.get(group) is None
+
+
 def test_pulls_are_counted_for_their_group(rig: Rig) -> None:
     fill(rig, 3)
     answer = pulled(rig)

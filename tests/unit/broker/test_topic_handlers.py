@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ariane.codes import FrameFlag, RequestCode, ResponseCode
-from ariane.errors import StoreReadOnly
+from ariane.errors import StoreError, StoreReadOnly
 from ariane.protocol import fastjson
 from ariane.protocol.bodies import (
     ConsumeStats,
@@ -227,6 +227,21 @@ def test_queues_that_cannot_be_deleted_are_told(rig: Rig, monkeypatch: pytest.Mo
     answer = ask(rig, RequestCode.DELETE_TOPIC_IN_BROKER, topic="orders")
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "the disk is broken" in (answer.remark or "")
+
+
+def test_queues_that_could_not_be_deleted_are_when_asked_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(rig)
+    rig.send("orders", 1)
+    with monkeypatch.context() as failing:
+        late = StoreError("not at present")
+        failing.setattr(rig.state.store, "delete_topic", lambda topic, done: done(late))
+        answer = ask(rig, RequestCode.DELETE_TOPIC_IN_BROKER, topic="orders")
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert ask(rig, RequestCode.DELETE_TOPIC_IN_BROKER, topic="orders").code == 0
+    create(rig)
+    assert rig.send("orders", 1).ext["queueOffset"] == "0"
 
 
 def test_topic_stats_are_the_bounds_of_its_queues(rig: Rig) -> None:

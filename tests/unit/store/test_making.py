@@ -186,6 +186,16 @@ def test_a_file_that_cannot_be_made_is_tried_again(
     assert told[2:] == [None]
 
 
+def test_what_failed_before_is_forgotten_once_every_queue_has_its_file(shelf: Shelf) -> None:
+    told: list[str | None] = []
+    shelf.place(shelf.queue(), 3)
+    shelf.disk.plant("create", OSError(errno.EIO, "input/output error"))
+    shelf.finish()
+    shelf.making.make_all_now()  # as a stop does, whose checkpoint asks then
+    shelf.making.after(told.append)
+    assert shelf.in_file(0) == 3 and told == [None]
+
+
 def test_a_topic_is_deleted_while_files_are_made(shelf: Shelf) -> None:
     for queue_id in range(BATCH + 3):
         shelf.place(shelf.queue(queue_id))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 from dataclasses import replace
 
@@ -319,6 +320,35 @@ class TestDeleteTopic:
         store.stop()
         report = check(disk, SMALL)
         assert report.is_sound and report.warnings == []
+
+    @pytest.mark.parametrize(("kind", "after"), [("open", 0), ("sync", 0), ("sync", 1)])
+    def test_a_lack_of_descriptors_puts_a_deletion_off_and_ends_nothing(
+        self, kind: str, after: int
+    ) -> None:
+        disk = SimulatedDisk()
+        store = open_store(disk)
+        append(store, b"kept")
+        store.checkpoint()
+        disk.plant(kind, OSError(errno.EMFILE, "too many open files"), after=after)
+        with pytest.raises(StoreError, match="cannot be deleted at present"):
+            store.delete_topic("T")
+        assert store.read_only_reason is None
+        append(store, b"more")
+        assert bodies(store) == [b"kept", b"more"]
+        store.delete_topic("T")
+        assert store.topics() == {}
+        store.stop()
+        assert check(disk, SMALL).is_sound
+
+    def test_a_deletion_that_cannot_be_noted_is_carried_out(self) -> None:
+        disk = SimulatedDisk()
+        store = open_store(disk)
+        append(store, b"old")
+        store.checkpoint()
+        disk.plant("rename", OSError(errno.EMFILE, "too many open files"))
+        store.delete_topic("T")
+        assert store.read_only_reason is None and store.topics() == {}
+        store.stop()
 
 
 class TestOpening:

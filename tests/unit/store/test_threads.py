@@ -15,7 +15,7 @@ import pytest
 from ariane.clock import SystemClock
 from ariane.config import StoreConfig
 from ariane.disk import RealDisk
-from ariane.errors import StoreError
+from ariane.errors import StoreError, StoreReadOnly
 from ariane.store.background import ThreadLane
 from ariane.store.check import check
 from ariane.store.store import Store
@@ -39,6 +39,10 @@ class Loop:
                 self._posted.get(timeout=10)()
             except Empty:
                 pytest.fail("nothing was posted within ten seconds")
+
+    def turn_all(self) -> None:
+        while not self._posted.empty():
+            self._posted.get()()
 
 
 @contextmanager
@@ -168,6 +172,25 @@ def test_deleting_topics_syncs_nothing_on_the_loop_and_others_go_on(
         assert bodies(store, "kept") == [b"%d" % i for i in range(60)]
         append(store, b"anew")
     assert check(RealDisk(tmp_path), config).is_sound
+
+
+def test_who_asked_for_a_deletion_is_told_when_the_store_fails_meanwhile(tmp_path: Path) -> None:
+    loop = Loop()
+    gone: list[Exception | None] = []
+    with running(tmp_path, loop, config_with(**FULL_DISK)) as store:
+        append(store, b"unclaimed")
+        store.delete_topic("T", gone.append)  # its checkpoint waits for the log to be flushed
+        store.fail("the disk is broken")
+        assert [type(fault) for fault in gone] == [StoreReadOnly]
+
+
+def test_a_store_that_failed_makes_no_file_once_it_has_stopped(tmp_path: Path) -> None:
+    loop = Loop()
+    with running(tmp_path, loop, config_with(**FULL_DISK)) as store:
+        append(store, b"fresh")
+        store.fail("the disk is broken")
+    loop.turn_all()
+    assert not (tmp_path / "consumequeue" / "T").exists()
 
 
 def elsewhere(call: Callable[..., object], loop_thread: int, *arguments: int) -> object:

@@ -9,7 +9,7 @@ from ariane.broker.pop.taking import Taking, Wanted, filter_of_expression
 from ariane.broker.requests import Reply, Request
 from ariane.broker.state import BrokerState
 from ariane.codes import Permission, ResponseCode
-from ariane.errors import InvalidParameter, RequestRejected
+from ariane.errors import GroupNotFound, InvalidParameter, RequestRejected
 from ariane.protocol.bodies import TopicConfig
 from ariane.protocol.headers.pop import (
     NotificationHeader,
@@ -82,6 +82,7 @@ def try_pop(header: PopHeader, state: BrokerState) -> Taking:
 
 def pop_again(header: PopHeader, state: BrokerState) -> Reply | None:
     """The answer to a pop that waits, when there are messages now."""
+    refuse_deleted(header.group, state)
     taking = try_pop(header, state)
     return found_reply(header, taking, state) if taking.count else None
 
@@ -179,7 +180,7 @@ def notification(request: Request[NotificationHeader], state: BrokerState) -> Re
             header.queue_id,
             until_s=state.clock.monotonic_s() + wait_ms / 1000,
             likeness=(header.queue_id, order_of(header)),
-            again=lambda: try_notification(header, state),
+            again=lambda: notify_again(header, state),
             expired=lambda: Reply.of(NotificationReply()),
         )
     )
@@ -201,6 +202,12 @@ def try_notification(header: NotificationHeader, state: BrokerState) -> Reply | 
     )
     has_message = Taking(wanted, state).has_messages()
     return Reply.of(NotificationReply(has_message=True)) if has_message else None
+
+
+def notify_again(header: NotificationHeader, state: BrokerState) -> Reply | None:
+    """The answer to a notification that waits, when there is something now."""
+    refuse_deleted(header.group, state)
+    return try_notification(header, state)
 
 
 def polling_info(request: Request[PollingHeader], state: BrokerState) -> Reply:
@@ -257,6 +264,12 @@ def check_group(name: str, state: BrokerState) -> None:
         raise RequestRejected(
             f"subscription group no permission, {name}", ResponseCode.NO_PERMISSION
         )
+
+
+def refuse_deleted(group: str, state: BrokerState) -> None:
+    """Raise when the group is gone: a request that has waited does not make it again."""
+    if state.groups.get(group) is None:
+        raise GroupNotFound(group)
 
 
 def order_of(header: PopHeader | NotificationHeader) -> tuple[bool, str | None]:

@@ -9,7 +9,7 @@ from ariane.broker.filters import TAG_TYPES, MessageFilter
 from ariane.broker.requests import RejectedWith, Reply, Request
 from ariane.broker.state import BrokerState
 from ariane.codes import Permission, PullFlag, ResponseCode
-from ariane.errors import InvalidParameter, RequestRejected
+from ariane.errors import GroupNotFound, InvalidParameter, RequestRejected
 from ariane.kernel.held import Held
 from ariane.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from ariane.protocol.headers.pull import PullForbidden, PullHeader, PullReply
@@ -84,7 +84,7 @@ def pull(request: PullRequest, state: BrokerState) -> Reply | Held:
         queue_id=header.queue_id,
         queue_offset=header.queue_offset,
         until_s=state.clock.monotonic_s() + suspend_s(header.suspend_ms, state),
-        again=lambda first: carry_out(header, first, state),
+        again=lambda first: carry_out_again(header, first, state),
         shortcut=state.lane.shortcut_of(header, request.command),
     )
 
@@ -102,6 +102,13 @@ def carry_out(header: PullHeader, first: int, state: BrokerState) -> Reply:
     if moved_to is not None:
         return moved_reply(header, access, moved_to, state)
     return read(header, access, first, state)
+
+
+def carry_out_again(header: PullHeader, first: int, state: BrokerState) -> Reply:
+    """The same for one that waited: a group that was deleted meanwhile is not made again by it."""
+    if state.groups.get(header.group) is None:
+        raise GroupNotFound(header.group)
+    return carry_out(header, first, state)
 
 
 def read(header: PullHeader, access: Access, first: int, state: BrokerState) -> Reply:

@@ -67,6 +67,8 @@ def delete_topic(request: Request[TopicHeader], state: BrokerState) -> None:
             state.filters.delete_topic(topic)
             state.stats.forget_topic(topic)
             doomed.append(topic)
+        elif state.store.has_queues(topic):  # they could not be deleted when the topic was
+            doomed.append(topic)
     delete_queues(
         doomed,
         state,

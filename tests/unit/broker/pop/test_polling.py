@@ -192,6 +192,17 @@ def test_a_deleted_topic_answers_who_waits_for_it(broker: Popping) -> None:
     assert answer.code == ResponseCode.TOPIC_NOT_EXIST
 
 
+def test_who_waits_does_not_make_a_deleted_group_again(broker: Popping) -> None:
+    popping, asking = wait(broker), Peer()
+    assert notice(broker, asking) is None
+    broker.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g"})
+    broker.fill(1)
+    broker.clock.advance(0)
+    for peer in popping, asking:
+        assert [answer.code for answer in peer.sent] == [ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST]
+    assert broker.state.groups.get("g") is None
+
+
 def test_a_topic_that_grows_by_queues(broker: Popping) -> None:
     peer = wait(broker)
     broker.topic("T", 3)
