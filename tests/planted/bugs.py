@@ -6,7 +6,7 @@ issues and pull requests where the bug was told.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -25,12 +25,14 @@ from ariane.store.flush import Flusher
 from ariane.store.indexes import Indexes
 from ariane.store.keeping import Keeper
 from ariane.store.messages import BatchEntry, Found, FoundStatus
-from ariane.store.queues import QueueFiles, Queues
+from ariane.store.opening import Files
+from ariane.store.queues import Queues
 from ariane.store.recovery import Recovery
 from ariane.store.retention import Situation, removable_count
 from ariane.store.segments import Segments
 from ariane.store.store import Store
 from ariane.store.transient_pool import TransientPool
+from ariane.store.watermarks import Mark
 
 Patch = pytest.MonkeyPatch
 
@@ -48,9 +50,9 @@ class Bug:
 def failed_sync_is_success(patch: Patch) -> None:
     """#2706, #4306: the error is logged, the position moves, the sender hears that all is well."""
 
-    def done(self: Flusher, end: int, future: Any) -> None:
+    def done(self: Flusher, end: int, error: Exception | None) -> None:
         self._is_busy = False
-        self.flushed = end
+        self._marks.move(Mark.FLUSHED, end)
         self._on_flushed()
 
     patch.setattr(Flusher, "_done", done)
@@ -72,9 +74,14 @@ def acknowledged_before_the_sync(patch: Patch) -> None:
 
     def flush_later(self: Flusher, end: int) -> None:
         flush(self, end)
-        self.flushed = max(self.flushed, end)
+        self._marks.move(Mark.FLUSHED, max(self.flushed, end))
+
+    def done(self: Flusher, end: int, error: Exception | None) -> None:
+        self._is_busy = False
+        self._on_flushed()
 
     patch.setattr(Flusher, "flush", flush_later)
+    patch.setattr(Flusher, "_done", done)
 
 
 def shown_before_it_is_flushed(patch: Patch) -> None:
@@ -115,7 +122,7 @@ def recovered_and_not_synced(patch: Patch) -> None:
 
 def lost_pages_are_believed(patch: Patch) -> None:
     """After a failed sync and a restart the page cache is read, synced in vain, and trusted."""
-    patch.setattr(Store, "_has_failed_before", lambda self: False)
+    patch.setattr(Files, "has_failed_before", lambda self: False)
 
 
 def last_but_one_file_is_skipped(patch: Patch) -> None:
@@ -159,15 +166,7 @@ def claim_before_the_queues(patch: Patch) -> None:
 
 def names_are_not_synced(patch: Patch) -> None:
     """Entries are synced, the directory that leads to them is not."""
-    unsynced = Queues.unsynced
-
-    def without_directories(
-        self: Queues,
-    ) -> tuple[list[queues.Range], set[str], list[tuple[QueueFiles, int]]]:
-        ranges, _, ends = unsynced(self)
-        return ranges, set(), ends
-
-    patch.setattr(Queues, "unsynced", without_directories)
+    patch.setattr(Queues, "take_renamed", lambda self: set())
 
 
 def empty_file_stops_the_start(patch: Patch) -> None:
@@ -262,15 +261,14 @@ def entries_go_before_their_records(patch: Patch) -> None:
     """Retention drops a queue file of which some records are still in the log."""
     trim = Queues.trim
 
-    def one_file_more(self: Queues) -> list[str]:
-        removable = trim(self)
+    def one_file_more(self: Queues, removable: list[str]) -> Iterator[None]:
+        yield from trim(self, removable)
         for queue, files in self._files.items():
             if removable and queue.file_count > 1:
                 queue.drop_first()
                 file = files.files.pop(0)
                 file.close()
                 removable.append(file.path)
-        return removable
 
     patch.setattr(Queues, "trim", one_file_more)
 
@@ -361,5 +359,5 @@ BUGS: Final = {
     "keys go before their records": Bug(keys_go_before_their_records, " misses ["),
     "a buffer is used again": Bug(buffer_is_used_again, "reads as something else"),
     "a deleted topic comes back": Bug(deleted_topic_comes_back, "came back"),
-    "a blank is the end": Bug(blank_is_the_end, "was promised"),
+    "a blank is the end": Bug(blank_is_the_end, "what is dispatched is never cut"),
 }

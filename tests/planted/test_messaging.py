@@ -20,11 +20,11 @@ from ariane.broker.pop.records import parts_of
 from ariane.broker.pop.returning import Returning
 from ariane.broker.state import BrokerState
 from ariane.client import holdings
+from ariane.client.lending import Lending
 from ariane.client.offset_stores import OffsetStore, RemoteOffsets
 from ariane.client.process_queue import ProcessQueue
 from ariane.client.pulling import Puller
 from ariane.client.received import ReceivedMessage
-from ariane.client.simple_consumer import SimpleConsumer
 from ariane.client.starting import Start, first_position
 from ariane.errors import ClientError, StoreError
 from ariane.kernel.pop import Checkpoint
@@ -123,16 +123,14 @@ def a_lost_answer_blocks_its_own_queue(patch: Patch) -> None:
 
 def the_new_handle_is_forgotten(patch: Patch) -> None:
     """#9583: more time is asked for, and the acknowledgement then names the old delivery."""
-    change = SimpleConsumer._change
+    change = Lending._change
 
-    async def change_only(
-        self: SimpleConsumer, message: ReceivedMessage, invisible_s: float
-    ) -> None:
+    async def change_only(self: Lending, message: ReceivedMessage, invisible_s: float) -> None:
         handle = message.handle
         await change(self, message, invisible_s)
         message.handle = handle
 
-    patch.setattr(SimpleConsumer, "_change", change_only)
+    patch.setattr(Lending, "_change", change_only)
 
 
 # Progress of consumers.
@@ -176,7 +174,7 @@ def the_beginning_is_worked_out_twice(patch: Patch) -> None:
 
 def one_message_holds_progress_up_for_ever(patch: Patch) -> None:
     """#7613: a handler that never ends keeps the offset where it is."""
-    patch.setattr(ProcessQueue, "stuck", lambda self, *, now_s, timeout_s: [])
+    patch.setattr(ProcessQueue, "stuck", lambda self, *, now_s, timeout_s, waiting=True: [])
 
 
 def a_queue_is_never_dropped(patch: Patch) -> None:

@@ -39,7 +39,7 @@ from ariane.config import (
     unknown_key_warnings,
 )
 from ariane.disk import RealDisk
-from ariane.errors import ConfigError, StoreError
+from ariane.errors import ConfigError, StoreError, StoreLocked
 from ariane.remoting.loop_timers import drive
 from ariane.remoting.rounds_loop import server_loop
 
@@ -267,7 +267,7 @@ class _Servers:
             await server.start()
         except (OSError, StoreError) as error:
             fault = error.__cause__ if isinstance(error, StoreError) else error
-            if not isinstance(fault, OSError):
+            if isinstance(error, StoreLocked) or not isinstance(fault, OSError):
                 raise
             raise ConfigError(_starting_fault(fault, address, option)) from error
 
