@@ -25,13 +25,6 @@ class Histogram:
         self.max_us = max(self.max_us, value_us)
         self._buckets[_bucket_of(value_us)] += 1
 
-    def merge(self, other: Histogram) -> None:
-        """Count everything that the other has counted."""
-        self.count += other.count
-        self.total_us += other.total_us
-        self.max_us = max(self.max_us, other.max_us)
-        self._buckets.update(other._buckets)
-
     def percentile(self, percent: float) -> int:
         """The value that `percent` of all values do not exceed; 0 when there are none."""
         wanted = self.count * percent / 100

@@ -96,7 +96,8 @@ cdef enter(Log log, Queue queue, const Walk* walk, int64_t tags, make_room):
     if not has_entry_room(queue, 1):
         make_room(queue, queue_offset)
     if queue.end_offset != queue_offset or not has_entry_room(queue, 1):
-        raise RuntimeError(f"queue entry {queue_offset} has no room after make_room; the queue ends at {queue.end_offset}")
+        raise RuntimeError(
+            f"queue entry {queue_offset} has no room after make_room; the queue ends at {queue.end_offset}")
     keep_entry(queue, walk.log_offset, walk.size, tags)
     if not log.dispatches_apart:
         queue.assigned = queue.end_offset

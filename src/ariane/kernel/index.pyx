@@ -10,7 +10,9 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
 from ariane.kernel.hashing cimport java_hash_from
-from ariane.kernel.layout cimport SECTOR_BYTES, expect_write, inverse_of, load32, load64, publish, remainder_of, save32, save64
+from ariane.kernel.layout cimport (
+    SECTOR_BYTES, expect_write, inverse_of, load32, load64, publish, remainder_of, save32, save64,
+)
 
 cdef extern from "<sys/mman.h>" nogil:
     """
@@ -41,9 +43,9 @@ cdef class Index:
     meanwhile. Whoever asks for anything in the file finds every key in it.
 
     The slots of a file that takes keys lie on a table in memory (docs/decisions/0022), and are in the file once a
-    checkpoint finds it full or the store stops. They only say what the entries say: after a kill they are made anew. Entries gather on a
-    desk and go into the file by a system call: a page that was written through the map must be taken from every
-    processor's tables when it is synced.
+    checkpoint finds it full or the store stops. They only say what the entries say: after a kill they are made anew.
+    Entries gather on a desk and go into the file by a system call: a page that was written through the map must be
+    taken from every processor's tables when it is synced.
     """
 
     def __init__(self, buffer, int64_t slot_count, int64_t entry_count):

@@ -17,10 +17,8 @@ from libc.string cimport memcmp, memcpy, memset
 
 from ariane.errors import FrameError
 from ariane.kernel.frames cimport Head, Output, ReplyFrame, begin_reply, end_header, put_number
-from ariane.kernel.index cimport Index
 from ariane.kernel.layout cimport Text, load64
 from ariane.kernel.log cimport Log, store_records, visible_end
-from ariane.kernel.pop cimport PopLane
 from ariane.kernel.properties cimport Properties
 from ariane.kernel.queue cimport Queue
 from ariane.kernel.reading cimport MESSAGES_PER_READ_MAX, ReadLimits, ReadResult, Tags, read_entries

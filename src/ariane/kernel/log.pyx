@@ -24,8 +24,8 @@ from ariane.kernel.index cimport Index, positive_hash
 from ariane.kernel.layout cimport (
     BLANK_BYTES, BORN_HOST_AT, BORN_HOST_IPV6, BORN_MS_AT, CRC_AT, FLAG_AT, LOG_OFFSET_AT, MAGIC_AT, MAGIC_V1,
     MAGIC_V2, PROPERTIES_BYTES_MAX, QUEUE_ENTRY_BYTES, QUEUE_ID_AT, QUEUE_OFFSET_AT, RECONSUME_TIMES_BEFORE_BODY,
-    SIZE_AT, STORE_HOST_IPV6, SYSTEM_FLAG_AT, Text, born_host_bytes, Draft, Fields, copy_name, load32, load64, save16, save32, save64,
-    text_in, text_of,
+    SIZE_AT, STORE_HOST_IPV6, SYSTEM_FLAG_AT, Text, born_host_bytes, Draft, Fields, copy_name, load32, load64, save16,
+    save32, save64, text_in, text_of,
 )
 from ariane.kernel.maps cimport Maps
 from ariane.kernel.properties cimport Properties, find_properties, key_count, next_key
@@ -267,13 +267,13 @@ cdef class Log(Maps):
         return visible_end(self, queue)
 
     def check(self, int64_t log_offset, int64_t end, bint check_crc=True) -> int:
-        """Size of the whole, sound record that begins at `log_offset` and ends at or before `end`; 0 if there is none."""
+        """Size of the whole, sound record that begins at `log_offset` and ends at or before `end`; else 0."""
         cdef Fields fields
         cdef uint8_t* record = self.at(log_offset)
         return 0 if record == NULL else sound_size(self, log_offset, record, end, check_crc, &fields)
 
     def next_record(self, int64_t first, int64_t end, bint check_crc=True) -> tuple[int, int] | None:
-        """(log offset, size) of the record that is next from `first` on, where it or its head begins, and ends by `end`."""
+        """(log offset, size) of the record that is next from `first`, where it or its head begins, and ends by `end`."""
         cdef Walk walk = walk_from(self, first)
         if not next_record(self, &walk, end, check_crc):
             return None

@@ -19,7 +19,7 @@ from ariane.kernel.frames cimport (
     Cursor, Field, Head, Output, ReplyFrame, begin_reply, end_header, is_true, named, number_of, put_number, put_text,
     skip_blanks, take_char, take_plain, write_number, write_text,
 )
-from ariane.kernel.layout cimport BLANK_BYTES, Draft, Text, load64
+from ariane.kernel.layout cimport BLANK_BYTES, Draft, Text, is_word, load64
 from ariane.kernel.log cimport Log, next_store_ms, place, tags_code_of, visible_end
 from ariane.kernel.properties cimport Properties, find_properties
 from ariane.kernel.queue cimport Queue, has_entry_room
@@ -190,7 +190,8 @@ cdef class PopLane:
         PyMem_Free(self.text)
 
     def configure(self, *, int64_t bytes_max, int32_t memory_count_max, int64_t memory_bytes_max,
-                  int32_t disk_count_max, int64_t disk_bytes_max, int64_t memory_window, int64_t scan_count_max) -> None:
+                  int32_t disk_count_max, int64_t disk_bytes_max, int64_t memory_window,
+                  int64_t scan_count_max) -> None:
         """Take over settings: where reads stop."""
         self.limits = ReadLimits(0, bytes_max, memory_count_max, memory_bytes_max, disk_count_max,
                                  disk_bytes_max, memory_window, scan_count_max)
@@ -247,7 +248,7 @@ cdef class PopLane:
                 if not number_of(field, -2147483648, 2147483647, &ignored):
                     return False
             elif named(field, "expType", 7):
-                if field.value.size and not (field.value.size == 3 and memcmp(field.value.at, <const char*> "TAG", 3) == 0):
+                if field.value.size and not is_word(field.value, "TAG", 3):
                     return False
             elif named(field, "exp", 3):
                 expression = field
@@ -466,7 +467,8 @@ cdef class PopLane:
         if checkpoint is None:
             return False
         cdef uint64_t bits = checkpoint.bit(queue_offset) & ~checkpoint.settled
-        if bits == 0 or queue_offset < (<Queue> grant.queues[queue_id]).min_offset or not self.can_settle(checkpoint, 1):
+        if (bits == 0 or queue_offset < (<Queue> grant.queues[queue_id]).min_offset
+                or not self.can_settle(checkpoint, 1)):
             return False
         self.settle(grant, checkpoint, bits, now_ms)
         answer(head, output)
@@ -542,7 +544,8 @@ cdef class PopLane:
                 to[0] = c','
                 to += 1
             is_first = False
-            to = write_number(to, checkpoint.first + (i if checkpoint.distances is None else <int64_t> checkpoint.distances[i]))
+            to = write_number(
+                to, checkpoint.first + (i if checkpoint.distances is None else <int64_t> checkpoint.distances[i]))
         if not is_one:
             to[0] = c']'
             to += 1

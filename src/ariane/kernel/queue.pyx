@@ -126,7 +126,7 @@ cdef class Queue(Maps):
         PyMem_Free(self.desk)
 
     def write_by(self, int descriptor) -> None:
-        """Write into the newest file by calls on this descriptor, which is the queue's to close; -1: through the map."""
+        """Write into the newest file by calls on this descriptor, the queue's to close; -1: through the map."""
         self.write_kept()
         if self.descriptor >= 0:
             close(self.descriptor)
@@ -230,7 +230,7 @@ cdef class Queue(Maps):
         self.end_offset = queue_offset
 
     cdef uint8_t* at(self, int64_t position) noexcept nogil:
-        """The byte at a position, or NULL when there is none; kept entries are found where they are until the next append."""
+        """The byte at a position, NULL when there is none; kept entries are where they are until the next append."""
         cdef int64_t kept = position - self.kept_first * QUEUE_ENTRY_BYTES
         if self.kept_count and 0 <= kept < self.kept_count * QUEUE_ENTRY_BYTES:
             return self.kept + kept

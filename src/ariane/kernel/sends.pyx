@@ -229,7 +229,8 @@ cdef bint send_batch(Lane lane, Head* head, Text body, TopicSlot slot, Queue que
         total += record_size(lane.log, draft)
         keys_max += 2 + found.keys.size // 2
         count += 1
-    if (lane.log.fault or lane.log.first_position + lane.log.count * lane.log.file_bytes - lane.log.end < total + BLANK_BYTES
+    if (lane.log.fault
+            or lane.log.first_position + lane.log.count * lane.log.file_bytes - lane.log.end < total + BLANK_BYTES
             or not (has_entry_room(queue, count) or lane.make_room(queue, count))):
         return False
     if (lane.index is not None and lane.index.room() < keys_max

@@ -7,7 +7,7 @@ specification of what is written (tests/property/test_lane.py).
 
 from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
 from ariane.kernel.frames cimport write_number, write_text
@@ -104,8 +104,8 @@ cdef class Waiting:
             self.slot_ms = -1
             queue = self.levels.queue(level - 1)
         else:
-            if (len(self.broker_name) + draft.topic.size + found.unique_key.size + NUMBER_BYTES_MAX + 6 > HANDLE_WORDS_MAX
-                    or not self.find_slot(found, now_ms)):
+            if (len(self.broker_name) + draft.topic.size + found.unique_key.size + NUMBER_BYTES_MAX + 6
+                    > HANDLE_WORDS_MAX or not self.find_slot(found, now_ms)):
                 return None
             queue = self.times.queue(0)
         self.mark(draft)

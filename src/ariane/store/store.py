@@ -101,7 +101,6 @@ class Store:
         self._segments = files.segments
         self._queues = files.queues
         self._indexes = files.indexes
-        self._checkpoint_file = files.checkpoint_file
         self._slices = Slices(clock, post)
         self.read_limits = lookups.ReadLimits(
             memory_count_max=config.transfer_count_memory_max,

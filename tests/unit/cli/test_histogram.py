@@ -27,14 +27,5 @@ def test_a_percentile_is_right_to_four_percent(percent: float) -> None:
     assert expected <= histogram.percentile(percent) <= expected * 1.04 + 1
 
 
-def test_merging_equals_recording_in_one() -> None:
-    one, other, both = Histogram(), Histogram(), Histogram()
-    for value in range(0, 9_000, 7):
-        (one if value % 2 else other).record(value)
-        both.record(value)
-    one.merge(other)
-    assert one.summary_ms() == both.summary_ms()
-
-
 def test_nothing_recorded_is_all_zero() -> None:
     assert set(Histogram().summary_ms().values()) == {0.0}

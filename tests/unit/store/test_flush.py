@@ -10,6 +10,7 @@ import pytest
 from ariane.clock import ManualClock
 from ariane.disk import CrashMode, SimulatedDisk
 from ariane.errors import StoreError, StoreReadOnly
+from ariane.store.checkpoint import CheckpointFile
 from ariane.store.messages import FoundStatus
 from ariane.store.store import Store
 
@@ -187,7 +188,7 @@ def test_apaches_index_rule_is_met() -> None:
     clock.advance(100)
     append(store, b"second")
     store.checkpoint()
-    saved = store._checkpoint_file.load()
+    saved = CheckpointFile(disk).load()
     assert saved.log_ms == begin_ms + 100_000
     assert saved.queues_ms == begin_ms
     assert saved.index_ms == 0
@@ -195,5 +196,5 @@ def test_apaches_index_rule_is_met() -> None:
         clock.advance(1)
         last_ms = append(store, b"%d" % i).store_ms
     store.checkpoint()
-    saved = store._checkpoint_file.load()
+    saved = CheckpointFile(disk).load()
     assert begin_ms + 100_000 < saved.index_ms <= saved.queues_ms <= saved.log_ms == last_ms

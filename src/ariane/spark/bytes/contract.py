@@ -105,14 +105,6 @@ class StoreMetadata(Protocol):
         ...
 
 
-class StoreMetadataOf(Protocol):
-    """The signature of `ariane.spark.bytes.direct.store_metadata`."""
-
-    def __call__(self, options: AccessOptions) -> Sequence[StoreMetadata]:
-        """One for each store that `options.store_path` names."""
-        ...
-
-
 class ReadBatches(Protocol):
     """The signature of `ariane.spark.bytes.read_batches`."""
 
