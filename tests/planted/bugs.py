@@ -78,6 +78,7 @@ def acknowledged_before_the_sync(patch: Patch) -> None:
 
     def done(self: Flusher, end: int, error: Exception | None) -> None:
         self._is_busy = False
+        self._marks.move(Mark.FLUSHED, max(self.flushed, end))
         self._on_flushed()
 
     patch.setattr(Flusher, "flush", flush_later)
@@ -333,11 +334,13 @@ BUGS: Final = {
     ),
     "shown before it is copied": Bug(shown_before_it_is_copied, "was promised", "staged"),
     "a stale tail is left": Bug(stale_tail_is_left, "something lies behind the end"),
-    "recovered and not synced": Bug(recovered_and_not_synced, "was promised"),
+    "recovered and not synced": Bug(recovered_and_not_synced, "is not what was sent"),
     "lost pages are believed": Bug(
         lost_pages_are_believed, "was promised", weights={"fail": 8, "flush": 8}
     ),
-    "the last but one file is skipped": Bug(last_but_one_file_is_skipped, " misses ["),
+    "the last but one file is skipped": Bug(
+        last_but_one_file_is_skipped, "has offsets (2, 4), expected (0, 4)"
+    ),
     "a claim before the log": Bug(
         claim_before_the_log, "claimed before it was flushed", "async, background"
     ),
